@@ -1,0 +1,31 @@
+# One interface target carries every flag; folders link it PRIVATE or PUBLIC and add none of their own.
+add_library(tandem_flags INTERFACE)
+target_include_directories(tandem_flags INTERFACE ${CMAKE_SOURCE_DIR})
+target_compile_options(tandem_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Werror=switch
+  -Werror=unused-result -fno-math-errno
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 reports it falsely for std::string operator+
+  $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(TANDEM_SANITIZE)
+  target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE})
+endif()
+find_program(TANDEM_CCACHE ccache)
+if(TANDEM_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${TANDEM_CCACHE})
+endif()
+
+# tandem_library(NAME SOURCES... LINK targets...)
+function(tandem_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC tandem_flags ${ARG_LINK})
+endfunction()
+
+# tandem_executable(NAME SOURCES... LINK targets...)
+function(tandem_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE tandem_flags ${ARG_LINK})
+endfunction()
