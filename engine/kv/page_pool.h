@@ -1,0 +1,92 @@
+// The KV pages of one model: equal pages of kPageTokens tokens inside equal extents behind an extent
+// table. The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
+// state of every page: free, owned by exactly one sequence, or cached (kept for the prefix tree).
+// After each call free + owned + cached = all; check_integrity() recounts it.
+//
+// A page holds every attention layer's keys and values of its tokens; what lies where inside a page
+// is the model's business. Page p lives in extent p / pages_per_extent at slot p % pages_per_extent,
+// so kernels read extents() and need no copy when extents are added. Page numbers fit uint32_t.
+// Only the engine's loop thread calls it. The pool outlives every sequence that holds its pages.
+//
+// Errors: exhausted, with the numbers. A refused call changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/kv/budgeted_memory.h"
+#include "memory_budget/ledger.h"
+
+namespace tandem::engine {
+
+inline constexpr int64_t kPageTokens = 32;
+inline constexpr int64_t kExtentBytesDefault = int64_t{64} << 20;
+
+using PageId = uint32_t;
+
+enum class PageState : uint8_t { free, owned, cached };
+
+struct PageCounts {
+  int64_t free = 0;
+  int64_t owned = 0;
+  int64_t cached = 0;
+  int64_t all = 0;
+};
+
+struct PagePoolOptions {
+  int64_t page_bytes = 0;
+  int64_t budget_bytes = 0;
+  // The largest extent wanted. The pool takes whole pages, and at least eight extents when the
+  // budget is small, so that a later resize has a useful step.
+  int64_t extent_bytes_max = kExtentBytesDefault;
+};
+
+class PagePool {
+ public:
+  // Reserves and maps all extents that fit the budget. exhausted when not one page fits.
+  static Result<PagePool> create(budget::Ledger& ledger, const PagePoolOptions& options);
+
+  PagePool(PagePool&&) noexcept = default;
+  PagePool& operator=(PagePool&&) = delete;
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+  ~PagePool();  // CHECKs that no page is owned
+
+  // Appends `count` pages to `pages`, all or none.
+  Result<void> take(int64_t count, std::vector<PageId>& pages);
+  // Gives owned pages back. CHECKs that each is owned.
+  void give_back(std::span<const PageId> pages);
+
+  [[nodiscard]] const PageCounts& counts() const { return counts_; }
+  [[nodiscard]] PageState state(PageId page) const { return states_[page]; }
+  [[nodiscard]] int64_t page_bytes() const { return page_bytes_; }
+  [[nodiscard]] int64_t pages_per_extent() const { return pages_per_extent_; }
+  [[nodiscard]] int64_t bytes() const { return counts_.all * page_bytes_; }
+  [[nodiscard]] std::span<std::byte* const> extents() const { return extent_table_; }
+  [[nodiscard]] std::byte* page_data(PageId page) const {
+    return extent_table_[page / static_cast<uint64_t>(pages_per_extent_)] +
+           static_cast<int64_t>(page % static_cast<uint64_t>(pages_per_extent_)) * page_bytes_;
+  }
+
+  // Recounts every page and compares with the running counts; internal on a difference.
+  [[nodiscard]] Result<void> check_integrity() const;
+
+  static constexpr int64_t pages_for_tokens(int64_t tokens) {
+    return (tokens + kPageTokens - 1) / kPageTokens;
+  }
+
+ private:
+  PagePool() = default;
+
+  int64_t page_bytes_ = 0;
+  int64_t pages_per_extent_ = 0;
+  std::vector<BudgetedMemory> extents_;
+  std::vector<std::byte*> extent_table_;
+  std::vector<PageState> states_;  // [pages]
+  std::vector<PageId> free_;       // a stack: the page last given back is taken first
+  PageCounts counts_;
+};
+
+}  // namespace tandem::engine

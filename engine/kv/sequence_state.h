@@ -1,0 +1,120 @@
+// What one sequence keeps between steps: the KV pages of its attention layers and, for hybrid
+// models, one block of recurrent state (DeltaNet layers), both owned by the sequence object and in
+// bytes that are known before it exists. StateStore makes sequences and owns the page pool.
+//
+// Life: store.create() -> reserve_tokens(n) before a step that stores tokens up to position n-1 ->
+// the step calls advance() when it is finished -> destruction gives all back. reserve_tokens() is the
+// only call that can fail, so a step that has begun needs nothing more.
+// A recurrent state cannot be rewound: truncate() of a hybrid sequence is possible only to 0 (a
+// reset); a step that was abandoned half-way leaves the sequence invalid until it is reset.
+// Only the engine's loop thread calls it; a SequenceState is pinned and must not outlive its store.
+//
+// Errors: exhausted with the numbers (pages, recurrent bytes); too_large when the sequence would pass
+// the context or could never fit the pool even when empty. A refused call changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/kv/budgeted_memory.h"
+#include "engine/kv/page_pool.h"
+
+namespace tandem::engine {
+
+struct StateShape {
+  int64_t page_bytes = 0;       // kPageTokens tokens of K and V over all attention layers
+  int64_t recurrent_bytes = 0;  // per sequence, independent of length; 0 for plain models
+  int64_t tokens_max = 0;       // context of the model as configured
+};
+
+class StateStore;
+
+class SequenceState {
+ public:
+  // Only StateStore can name the key, so only it makes sequences.
+  class Key {
+    friend class StateStore;
+    Key() = default;
+  };
+  SequenceState(Key, StateStore& store) : store_(store) {}
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+  ~SequenceState();
+
+  // Tokens whose state is stored; the next token goes to this position.
+  [[nodiscard]] int64_t length() const { return length_; }
+  // Page i holds positions [i * kPageTokens, (i + 1) * kPageTokens).
+  [[nodiscard]] std::span<const PageId> pages() const { return pages_; }
+  [[nodiscard]] int64_t tokens_reserved() const;
+  // Empty for plain models; all zero at length 0.
+  [[nodiscard]] std::span<float> recurrent() const;
+  [[nodiscard]] bool valid() const { return valid_; }
+  // Pages and recurrent state held now.
+  [[nodiscard]] int64_t bytes() const;
+
+  // Makes place for tokens [0, tokens); never gives pages back.
+  Result<void> reserve_tokens(int64_t tokens);
+  // Keeps the first `tokens` tokens and gives back the pages behind them. tokens <= length();
+  // for hybrid models tokens must be 0 or length().
+  Result<void> truncate(int64_t tokens);
+  // Length 0, no pages, zero recurrent state, valid.
+  void reset();
+
+  // Called by Step only: the step has stored `tokens` more / was abandoned half-way.
+  void advance(int64_t tokens);
+  void invalidate() { valid_ = false; }
+
+ private:
+  friend class StateStore;
+
+  StateStore& store_;
+  std::vector<PageId> pages_;
+  BudgetedMemory recurrent_;
+  int64_t length_ = 0;
+  bool valid_ = true;
+};
+
+class StateStore {
+ public:
+  class Key {
+    friend class StateStore;
+    Key() = default;
+  };
+  StateStore(Key, budget::Ledger& ledger, const StateShape& shape, PagePool pool);
+  // kv_budget_bytes as in PagePoolOptions. Recurrent state is reserved (tag recurrent_state) when a
+  // sequence is created; its limit is the ledger's.
+  static Result<std::unique_ptr<StateStore>> create(
+      budget::Ledger& ledger, const StateShape& shape, int64_t kv_budget_bytes,
+      int64_t extent_bytes_max = kExtentBytesDefault);
+
+  StateStore(const StateStore&) = delete;
+  StateStore& operator=(const StateStore&) = delete;
+
+  Result<std::unique_ptr<SequenceState>> create_sequence();
+
+  // Whether a sequence of so many tokens could ever be held with the pool empty; else too_large
+  // with the numbers. For refusing a request before it waits.
+  [[nodiscard]] Result<void> check_can_ever_fit(int64_t tokens) const;
+  // Bytes that a sequence of so many tokens needs: pages and recurrent state.
+  [[nodiscard]] int64_t bytes_for(int64_t tokens) const;
+
+  [[nodiscard]] const StateShape& shape() const { return shape_; }
+  [[nodiscard]] PagePool& pool() { return pool_; }
+  [[nodiscard]] const PagePool& pool() const { return pool_; }
+  // Sum over the pool and the living sequences; internal on a difference.
+  [[nodiscard]] Result<void> check_integrity() const;
+  [[nodiscard]] int64_t sequences() const { return static_cast<int64_t>(living_.size()); }
+
+ private:
+  friend class SequenceState;
+
+  budget::Ledger& ledger_;
+  StateShape shape_;
+  PagePool pool_;
+  std::vector<const SequenceState*> living_;
+};
+
+}  // namespace tandem::engine

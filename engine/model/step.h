@@ -1,0 +1,106 @@
+// One forward step over a frozen batch, as a resumable list of operations. A Step owns the workspace
+// (reserved and mapped when it is created, tag workspace; nothing is allocated later) and is used
+// again for step after step: begin -> run_until... -> finish or abandon.
+//
+// A batch mixes prefill chunks and decode rows of many sequences: an item is one sequence with its
+// next tokens. Rows are the tokens of all items in item order. No operation mixes rows of different
+// sequences, and no reduction depends on the number of rows, so a row's result is bit-identical
+// alone, in any batch, and with any chunk borders.
+//
+// Between begin and finish the engine may stop after any operation and go on later; the sequences of
+// the batch must not be touched meanwhile. Only the engine's loop thread calls it.
+//
+// Errors of begin, which changes no state when it fails (pages already reserved stay with their
+// sequence): exhausted (KV pages), too_large (rows, logit rows, context), invalid_argument (a token
+// outside the vocabulary, an empty item, a sequence twice or invalid).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "engine/kv/sequence_state.h"
+#include "engine/model/model.h"
+#include "memory_budget/ledger.h"
+
+namespace tandem::kernels {
+class ThreadPool;
+}
+
+namespace tandem::engine {
+
+enum class LogitsFor : uint8_t { none, last, all };  // rows of an item that go through the head
+
+struct StepItem {
+  SequenceState* sequence = nullptr;
+  std::span<const int32_t> tokens;  // positions length(), length() + 1, ...; copied by begin()
+  LogitsFor logits = LogitsFor::last;
+};
+
+struct StepLimits {
+  int64_t rows_max = 512;        // largest chunk plus decode rows
+  int64_t logit_rows_max = 16;   // rows with logits in one step; vocab * 4 bytes each
+  int64_t items_max = 64;
+  int64_t head_slice_bytes = int64_t{16} << 20;  // weights read by one slice of the output head
+};
+
+// Where a prefill chunk that starts at `position` ends at the latest: chunk borders are absolute
+// multiples of chunk_tokens, cached prefix or not.
+constexpr int64_t chunk_end(int64_t position, int64_t chunk_tokens) {
+  return (position / chunk_tokens + 1) * chunk_tokens;
+}
+
+// What an operation will move and compute for the frozen batch; predicts device time.
+struct OperationCost {
+  double bytes = 0;
+  double flops = 0;
+};
+
+class Step {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Step>> create(const Model& model, StateStore& store,
+                                                            kernels::ThreadPool& pool,
+                                                            budget::Ledger& ledger,
+                                                            const StepLimits& limits);
+  // Workspace bytes that create() will reserve; for plans.
+  [[nodiscard]] static int64_t workspace_bytes(const Model& model, const StepLimits& limits);
+
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+  ~Step();  // abandons a step that has begun
+
+  Result<void> begin(std::span<const StepItem> items);
+  [[nodiscard]] bool begun() const;
+
+  // The list is the same for every batch of this model; head slices come last.
+  [[nodiscard]] size_t operation_count() const;
+  [[nodiscard]] std::string operation_name(size_t index) const;  // "layer 3 attention"
+  [[nodiscard]] OperationCost operation_cost(size_t index) const;
+  [[nodiscard]] size_t cursor() const;
+  [[nodiscard]] bool done() const { return cursor() == operation_count(); }
+
+  // Runs operations [cursor, end); end <= operation_count(). A smaller end than cursor does nothing.
+  void run_until(size_t end);
+  void run_all() { run_until(operation_count()); }
+
+  // Valid from done() until the next begin(). Rows that wanted logits, in item and token order.
+  [[nodiscard]] size_t logit_rows() const;
+  [[nodiscard]] std::span<const float> logits(size_t row) const;  // [vocab]
+  // First logit row of item i; an item with LogitsFor::none has none.
+  [[nodiscard]] size_t first_logit_row(size_t item) const;
+
+  // done() only: every sequence advances by its tokens.
+  void finish();
+  // Gives a begun step up. Plain sequences are as before begin(); hybrid ones become invalid, since
+  // their recurrent state cannot be rewound, and must be reset and recomputed.
+  void abandon();
+
+ private:
+  struct State;
+  explicit Step(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem::engine
