@@ -1,0 +1,39 @@
+// Command line of tandem-engine. The launcher writes these flags and nothing else configures an
+// engine. Pure; any thread. Errors: invalid_argument that names the flag and the value.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tandem::engine {
+
+struct EngineOptions {
+  std::string model;              // first or only file of the model
+  std::string name;               // configured name, for the log and the welcome frame
+  std::string socket;             // path that is created with mode 0600, unless
+  int listen_fd = -1;             // an inherited listening socket is given
+  std::string config_hash;        // told back in the welcome frame
+  int64_t context_tokens = 4096;  // of one sequence; cut at the model's own
+  int64_t slots = 4;
+  int64_t kv_bytes = 0;           // 0: what `slots` sequences of full context need
+  int64_t threads = 0;            // 0: one per core
+  int64_t batch_tokens = 512;     // rows of one step, decodes and prefill together
+  int64_t queue_max = 64;         // requests that wait for a slot
+  int64_t memory_limit_bytes = 0; // 0: none; a plan above it is refused before anything is allocated
+  int64_t quantum_us = 0;         // 0: a step is one unit; else operations are cut into such units
+  int64_t drain_timeout_s = 30;   // after SIGTERM; then what still runs is cancelled
+  std::string log_level = "info";
+  bool help = false;
+  bool version = false;
+};
+
+// Arguments without the program's name. With --help or --version nothing else is required.
+Result<EngineOptions> parse_engine_options(std::span<const char* const> arguments);
+
+std::string_view engine_help_text();
+
+}  // namespace tandem::engine
