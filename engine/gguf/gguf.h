@@ -20,7 +20,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/result.h"
 #include "engine/gguf/ggml_type.h"
 #include "engine/gguf/gguf_metadata.h"

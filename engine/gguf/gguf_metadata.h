@@ -65,15 +65,18 @@ class GgufArray {
 
 struct GgufValue {
   GgufValueType type = GgufValueType::u8;
-  int64_t integer = 0;    // integers and bool; u64 above int64 max is kept in `unsigned_integer` only
-  uint64_t unsigned_integer = 0;
-  double real = 0;        // f32, f64
+  int64_t integer = 0;            // integers and bool; 0 for a u64 above the int64 range
+  uint64_t unsigned_integer = 0;  // the same, for u64 of any size
+  double real = 0;                // every scalar
   std::string_view text;  // string
   GgufArray array;        // array
 
-  [[nodiscard]] std::optional<int64_t> to_int() const;     // integer types and bool
-  [[nodiscard]] std::optional<double> to_float() const;    // floats, and integers
-  [[nodiscard]] std::optional<bool> to_bool() const;       // bool, and integers 0 and 1
+  // `from` has gguf_scalar_bytes(type) readable bytes.
+  [[nodiscard]] static GgufValue from_scalar(GgufValueType type, const std::byte* from);
+
+  [[nodiscard]] std::optional<int64_t> to_int() const;   // integer types and bool
+  [[nodiscard]] std::optional<double> to_float() const;  // floats, and integers
+  [[nodiscard]] std::optional<bool> to_bool() const;     // bool, and integers 0 and 1
 };
 
 // Inclusive bounds for an integer taken from a file.
@@ -89,9 +92,10 @@ class GgufMetadata {
     GgufValue value;
   };
 
-  // Entries in file order; keys must be unique (the parser checks that).
-  explicit GgufMetadata(std::vector<Entry> entries);
   GgufMetadata() = default;
+  // Entries in file order. Keys must be unique: the parser asks first_duplicate_key().
+  explicit GgufMetadata(std::vector<Entry> entries);
+  [[nodiscard]] std::string_view first_duplicate_key() const;  // empty: none
 
   [[nodiscard]] std::span<const Entry> entries() const { return entries_; }
   // Null when the key is missing. O(log n).
@@ -124,8 +128,12 @@ class GgufMetadata {
                                                        size_t count_max) const;
 
  private:
-  std::vector<Entry> entries_;     // file order
-  std::vector<uint32_t> by_key_;   // indices into entries_, sorted by key
+  [[nodiscard]] Result<const GgufValue*> need(std::string_view key) const;
+  [[nodiscard]] Result<void> check_count(std::string_view key, size_t count,
+                                         size_t count_max) const;
+
+  std::vector<Entry> entries_;    // file order
+  std::vector<uint32_t> by_key_;  // indices into entries_, sorted by key
 };
 
 }  // namespace tandem::engine
