@@ -1,0 +1,85 @@
+// The bodies of /v1/chat/completions, /v1/completions, /tokenize and /detokenize, from untrusted JSON to
+// plain structs. Permissive on unknown fields, strict on types and ranges. Every error is
+// invalid_argument with Error::path = the field and a message with the numbers; error_code() gives its
+// stable code. Ranges: reference of the OpenAI interface, with the usual extensions (top_k, min_p,
+// repetition_penalty, ignore_eos, chat_template_kwargs). Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/protocol.h"
+#include "base/result.h"
+
+namespace tandem::service::wire {
+
+inline constexpr int64_t kChoicesMax = 16;
+inline constexpr size_t kStopMax = 16;
+inline constexpr size_t kStopBytesMax = 1024;
+inline constexpr size_t kLogitBiasMax = 1024;
+inline constexpr int64_t kTopLogprobsMax = 20;
+inline constexpr size_t kMessagesMax = 16384;
+inline constexpr size_t kToolsMax = 512;
+inline constexpr size_t kPromptsMax = 128;
+
+// Sampling fields that the client named; the rest is filled by the model's or neutral values.
+struct SamplingFields {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int64_t> top_k;
+  std::optional<double> repetition_penalty, presence_penalty, frequency_penalty;
+  std::vector<std::pair<int32_t, double>> logit_bias;
+  std::optional<uint64_t> seed;
+};
+
+struct CommonFields {
+  std::string model;  // as asked; may be empty
+  SamplingFields sampling;
+  std::optional<int64_t> max_tokens;  // none: up to the context
+  std::vector<std::string> stop;
+  int64_t n = 1;
+  bool stream = false;
+  bool include_usage = false;
+  bool ignore_eos = false;
+  int64_t top_logprobs = -1;  // -1: none asked
+};
+
+struct ChatRequest {
+  CommonFields common;
+  Json messages = Json::array();  // normalised: role, content (text), tool fields; for the template
+  Json tools;                     // null: none
+  Json template_args = Json::object();
+  bool add_generation_prompt = true;
+};
+
+struct CompletionRequest {
+  CommonFields common;
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;  // at least one
+  bool echo = false;
+};
+
+struct TokenizeRequest {
+  std::string model;
+  protocol::Tokenize tokenize;
+};
+struct DetokenizeRequest {
+  std::string model;
+  protocol::Detokenize detokenize;
+};
+
+Result<ChatRequest> parse_chat_request(const Json& body);
+Result<CompletionRequest> parse_completion_request(const Json& body);
+Result<TokenizeRequest> parse_tokenize_request(const Json& body);
+Result<DetokenizeRequest> parse_detokenize_request(const Json& body);
+
+// Chat: what the client named, over `model_defaults` (general.sampling.* of the file) when it named no
+// sampling field at all, over neutral values. top_p 0 means greedy.
+protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model_defaults);
+// Completions: whatever is not named is neutral.
+protocol::Sampling neutral_sampling(const SamplingFields& fields);
+
+}  // namespace tandem::service::wire
