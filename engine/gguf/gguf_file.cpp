@@ -180,9 +180,11 @@ Result<void> GgufFile::State::finish(const SplitInfo& split) {
             [this](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
   for (const GgufTensor& tensor : tensors) tensor_bytes += tensor.bytes.size();
   IdentityHash hash;
-  for (size_t i = 0; i < images.size(); ++i) {
-    hash_part(hash, files.empty() ? std::span<const std::byte>(memory) : files[i].bytes(),
-              images[i].header_bytes());
+  if (files.empty()) hash_part(hash, memory, images[0].header_bytes());
+  for (size_t i = 0; i < files.size(); ++i) {
+    files[i].set_sampling(true);
+    hash_part(hash, files[i].bytes(), images[i].header_bytes());
+    files[i].set_sampling(false);
   }
   identity = hash.hex();
   return {};

@@ -81,6 +81,11 @@ void MappedFile::unmap() noexcept {
   size_ = 0;
 }
 
+void MappedFile::set_sampling(bool on) const noexcept {
+  // Advice only: a refusal costs time, nothing else.
+  (void)::madvise(address_, size_, on ? MADV_RANDOM : MADV_NORMAL);
+}
+
 bool MappedFile::unchanged() const {
   struct stat info {};
   return ::fstat(fd_.get(), &info) == 0 && static_cast<size_t>(info.st_size) == size_ &&

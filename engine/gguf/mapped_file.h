@@ -29,6 +29,9 @@ class MappedFile {
     return {static_cast<const std::byte*>(address_), size_};
   }
   [[nodiscard]] const std::string& path() const { return path_; }  // resolved
+  // True switches the kernel's read-ahead around faults off, for sampling of single pages: with it on,
+  // each sample of a cold file reads up to megabytes. False restores the default.
+  void set_sampling(bool on) const noexcept;
   // False when size or modification time are no longer those of the mapping.
   [[nodiscard]] bool unchanged() const;
 
