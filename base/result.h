@@ -28,6 +28,10 @@ enum class Errc {
   internal,     // our fault
 };
 
+inline constexpr Errc kAllErrcs[] = {
+    Errc::invalid_argument, Errc::not_found, Errc::too_large,    Errc::exhausted,   Errc::corrupt,
+    Errc::io,               Errc::cancelled, Errc::unavailable, Errc::unauthorized, Errc::internal};
+
 const char* errc_name(Errc code) noexcept;
 
 struct [[nodiscard]] Error {

@@ -4,6 +4,7 @@ target_include_directories(tandem_flags INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(tandem_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wnon-virtual-dtor -Werror=switch
   -Werror=unused-result -fno-math-errno
+  -Wno-missing-field-initializers  # designated initialisers leave fields at their defaults on purpose
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 reports it falsely for std::string operator+
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(TANDEM_SANITIZE)

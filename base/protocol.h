@@ -1,0 +1,285 @@
+// Messages of the engine protocol and their JSON form, the same code on both sides of the socket.
+// Encoding never fails; decoding treats the peer as untrusted: wrong types, missing fields and
+// numbers out of range are errors (corrupt) that name the field. Unknown fields are ignored, so a
+// newer peer can add some within one protocol version. Format page: docs/formats/engine-protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace tandem::protocol {
+
+inline constexpr int64_t kVersionMin = 1;
+inline constexpr int64_t kVersionMax = 1;
+
+// hello: first frame of a connection, request id 0.
+struct Hello {
+  int64_t version_min = kVersionMin;
+  int64_t version_max = kVersionMax;
+  std::string client;  // for the engine's log
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Hello> from_json(const Json& json);
+};
+
+enum class EngineState : uint8_t { loading, ready, draining, failed };
+const char* engine_state_name(EngineState state) noexcept;
+
+// What the engine read from the file and what it was told; all numbers are final once `ready`.
+struct ModelFacts {
+  std::string architecture;      // "qwen2"
+  std::string name;              // general.name, untrusted text
+  std::string file;              // path it was started with
+  int64_t file_bytes = 0;
+  int64_t parameters = 0;
+  int64_t context_tokens_max = 0;  // of one sequence: min(configured, model)
+  int64_t slots = 0;
+  int64_t vocab_size = 0;
+  int64_t weights_bytes = 0;
+  int64_t kv_bytes = 0;            // budget
+  int64_t kv_bytes_per_token = 0;
+  int64_t state_bytes_per_sequence = 0;
+  bool has_chat_template = false;
+  bool has_draft_block = false;
+  std::string isa;                 // instruction set that runs, "avx512_vnni"
+  int64_t threads = 0;
+  // Sampling defaults from the file (general.sampling.*); an object, may be empty.
+  Json sampling = Json::object();
+
+  [[nodiscard]] Json to_json() const;
+  static Result<ModelFacts> from_json(const Json& json);
+};
+
+// welcome: answer to hello. While loading, `facts` is empty; a `state` frame follows later.
+struct Welcome {
+  int64_t version = kVersionMax;
+  std::string instance_id;   // random per engine process
+  int64_t pid = 0;
+  std::string model;         // configured name
+  std::string weights_hash;  // identity of the weights file(s)
+  std::string config_hash;   // as given by --config-hash: a different one means an ordered stop
+  EngineState state = EngineState::loading;
+  std::optional<ModelFacts> facts;  // set once ready
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Welcome> from_json(const Json& json);
+};
+
+// state: pushed to every connection when it changes. `message` says why on failed.
+struct StateChange {
+  EngineState state = EngineState::loading;
+  std::string message;
+  std::optional<ModelFacts> facts;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<StateChange> from_json(const Json& json);
+};
+
+// prepare: render and tokenise off the step loop. The engine keeps the prompt under this request id
+// until `release` or the end of the connection; several submits may refer to it.
+struct PrepareChat {
+  Json messages = Json::array();    // as the template wants them (arguments as objects)
+  Json tools;                       // null: none
+  Json template_args = Json::object();
+  bool add_generation_prompt = true;
+};
+struct PrepareText {
+  std::string text;
+  bool add_special = true;     // BOS where the model wants it
+  bool parse_special = false;  // special tokens in the text are recognised
+};
+struct PrepareTokens {
+  std::vector<int32_t> tokens;  // ids are checked against the vocabulary
+};
+struct Prepare {
+  std::variant<PrepareChat, PrepareText, PrepareTokens> input;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Prepare> from_json(const Json& json);
+};
+
+// prepared: answer to prepare.
+struct Prepared {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;             // what a submit now would not have to compute
+  std::vector<int64_t> boundaries;       // token counts at which messages end, ascending
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Prepared> from_json(const Json& json);
+};
+
+// Neutral values: nothing is changed by a field left at its default.
+struct Sampling {
+  double temperature = 1.0;  // 0: greedy
+  double top_p = 1.0;
+  double min_p = 0.0;
+  int64_t top_k = 0;         // <= 0: off
+  double repetition_penalty = 1.0;
+  double presence_penalty = 0.0;
+  double frequency_penalty = 0.0;
+  std::vector<std::pair<int32_t, double>> logit_bias;
+  std::optional<uint64_t> seed;  // none: the engine draws one
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Sampling> from_json(const Json& json);
+};
+
+// submit: generate one choice from a prepared prompt. Answered by events, the last of which is a
+// finish, or by one `failed` frame: exactly one of the two ends the request.
+struct Submit {
+  uint64_t prompt_id = 0;  // request id of the prepare
+  Sampling sampling;
+  int64_t max_tokens = 0;  // >= 1 (or 0 with prompt_logprobs: score only)
+  std::vector<std::string> stop;
+  int64_t top_logprobs = -1;     // -1: no log-probabilities; 0: of the sampled token; up to 20 more
+  bool prompt_logprobs = false;  // send one prompt event before the first token
+  bool ignore_eos = false;
+  bool keep_special = false;     // special tokens appear in the text
+  int64_t credit = 1024;         // token events the client will take before it grants more
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Submit> from_json(const Json& json);
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  std::string bytes;     // of the token, any bytes
+  double logprob = 0.0;  // natural, of the model's own softmax
+
+  [[nodiscard]] Json to_json() const;
+  static Result<TokenLogprob> from_json(const Json& json);
+};
+
+struct ScoredToken {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  // descending; at most top_logprobs
+
+  [[nodiscard]] Json to_json() const;
+  static Result<ScoredToken> from_json(const Json& json);
+};
+
+// event: everything that happens to a submitted request. Each generated token is one content (or
+// reasoning) event, even while its text is held back for a stop string or half a character.
+struct ContentEvent {
+  std::string text;  // UTF-8, whole characters; may be empty
+  int32_t token = 0;
+  bool reasoning = false;            // text belongs to the thought, not to the answer
+  std::optional<ScoredToken> score;  // when log-probabilities were asked for
+};
+struct PromptEvent {  // the first prompt token has no logprob: its entry is NaN, null in JSON
+  std::vector<ScoredToken> tokens;
+};
+struct ToolCallEvent {  // whole calls only
+  int64_t index = 0;
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text
+};
+enum class FinishReason : uint8_t { stop, length, tool_calls, cancelled };
+const char* finish_reason_name(FinishReason reason) noexcept;
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+  int64_t reasoning_tokens = 0;
+};
+struct Timing {
+  int64_t queue_us = 0;    // submit to first step
+  int64_t prefill_us = 0;  // first step to first token
+  int64_t decode_us = 0;   // first token to last
+};
+struct FinishEvent {  // terminal
+  FinishReason reason = FinishReason::stop;
+  std::string text;           // rest of the text that was held back
+  std::string stop_sequence;  // the stop string that matched, if any
+  Usage usage;
+  Timing timing;
+  std::vector<std::string> warnings;
+};
+struct Event {
+  std::variant<ContentEvent, PromptEvent, ToolCallEvent, FinishEvent> body;
+
+  [[nodiscard]] bool terminal() const { return std::holds_alternative<FinishEvent>(body); }
+  [[nodiscard]] Json to_json() const;
+  static Result<Event> from_json(const Json& json);
+};
+
+// failed: terminal answer to any request. Errc travels by name. A malformed payload still reads as an
+// error (corrupt), since the request has failed either way.
+Json error_to_json(const Error& error);
+Error error_from_json(const Json& json);
+
+struct Credit {
+  int64_t events = 0;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Credit> from_json(const Json& json);
+};
+
+// tokenize / tokens and detokenize / text, in llama-server's meaning of the flags.
+struct Tokenize {
+  std::string content;
+  bool add_special = false;
+  bool parse_special = true;
+  bool with_pieces = false;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Tokenize> from_json(const Json& json);
+};
+struct Tokens {
+  std::vector<int32_t> tokens;
+  std::vector<std::string> pieces;  // bytes of each token when asked for
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Tokens> from_json(const Json& json);
+};
+struct Detokenize {
+  std::vector<int32_t> tokens;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Detokenize> from_json(const Json& json);
+};
+struct Text {
+  std::string text;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Text> from_json(const Json& json);
+};
+
+// stats_reply: gauges and counters of the engine since its start.
+struct Stats {
+  EngineState state = EngineState::loading;
+  int64_t running = 0;  // sequences that hold a slot
+  int64_t waiting = 0;
+  int64_t slots = 0;
+  int64_t kv_pages_total = 0;
+  int64_t kv_pages_free = 0;
+  int64_t kv_pages_cached = 0;
+  int64_t kv_pages_owned = 0;
+  int64_t kv_page_bytes = 0;
+  int64_t prompt_tokens = 0;      // counters
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t requests_finished = 0;
+  int64_t requests_cancelled = 0;
+  int64_t requests_failed = 0;
+  int64_t steps = 0;
+  int64_t step_us_total = 0;
+  int64_t ledger_bytes = 0;       // sum of reservations
+  int64_t resident_bytes = 0;
+  int64_t anonymous_bytes = 0;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Stats> from_json(const Json& json);
+};
+
+}  // namespace tandem::protocol
