@@ -1,0 +1,565 @@
+// fake_engine: speaks the engine protocol without a model, for tests of the service. It takes the
+// same flags as tandem-engine; how it behaves is a script in the --model file: one "key value" a
+// line after a first line "fake-engine". A file that does not start so gives the defaults.
+//
+//   answer TEXT            the answer, split into words, one token each (default: word0 word1 ...)
+//   echo 1                 the answer is the prompt (the text of the last message)
+//   tokens N               length of the default answer (16)
+//   tokens_per_second X    pace of each request; 0: at once (default)
+//   load_ms N              time in state loading (0)
+//   load_fail TEXT         after load_ms: state failed with this message, exit code 1
+//   crash_after_events N   SIGKILL itself after that many events (over all requests)
+//   hang_after_events N    from then on it neither reads nor writes
+//   hang_on_hello 1        never answers hello
+//   ignore_sigterm 1       SIGTERM does nothing
+//   refuse_submit CODE     every submit fails with this Errc name
+//   protocol_version N     told in welcome (1)
+//   weights_hash TEXT      told in welcome
+//   finish REASON          stop (default) or length
+//
+// Tokens of a prompt: one per byte. Slots, --queue, --context, credit, cancel, stop strings,
+// max_tokens and log-probabilities work as in the real engine.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/frame.h"
+#include "base/overloaded.h"
+#include "base/protocol.h"
+#include "engine/run/options.h"
+#include "tests/support/fake_script.h"
+
+namespace tandem::tests {
+namespace {
+
+using engine::EngineOptions;
+using protocol::EngineState;
+
+constexpr int64_t kVocab = 2048;
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::string text;  // what `echo` answers
+};
+
+struct Request {
+  protocol::Submit submit;
+  std::vector<std::string> words;
+  std::string stop_sequence;
+  size_t next_word = 0;
+  int64_t prompt_tokens = 0;
+  bool running = false;
+  bool prompt_sent = false;
+  SteadyTime submitted;
+  SteadyTime next_time;
+};
+
+struct Connection {
+  explicit Connection(int descriptor) : fd(descriptor) {}
+  Fd fd;
+  FrameDecoder decoder;
+  std::string out;
+  bool greeted = false;
+  bool lost = false;
+  std::map<uint64_t, Prompt> prompts;
+  std::map<uint64_t, Request> requests;
+  std::vector<uint64_t> drains;
+
+  void send(FrameType type, uint64_t id, const Json& json) {
+    append_frame(out, type, id, json.dump());
+  }
+  void fail(uint64_t id, Errc code, std::string message) {
+    send(FrameType::failed, id, protocol::error_to_json(make_error(code, std::move(message))));
+  }
+};
+
+class FakeEngine {
+ public:
+  FakeEngine(EngineOptions options, FakeScript script)
+      : options_(std::move(options)), script_(std::move(script)) {}
+
+  int run();
+
+ private:
+  bool listen_on_socket();
+  void accept_one();
+  void read_from(Connection& connection);
+  void write_to(Connection& connection);
+  void handle(Connection& connection, const Frame& frame);
+  void handle_hello(Connection& connection, const Json& json);
+  void handle_prepare(Connection& connection, uint64_t id, const Json& json);
+  void handle_submit(Connection& connection, uint64_t id, const Json& json);
+  void handle_cancel(Connection& connection, uint64_t id);
+  void handle_tokens(Connection& connection, const Frame& frame, const Json& json);
+  void handle_drain(Connection& connection, uint64_t id);
+  void send_stats(Connection& connection, uint64_t id);
+  void step();
+  bool step_request(Connection& connection, uint64_t id, Request& request);
+  void send_event(Connection& connection, uint64_t id, protocol::Event event);
+  void finish(Connection& connection, uint64_t id, const Request& request,
+              protocol::FinishReason reason);
+  void set_state(EngineState state, std::string message);
+  void finish_loading();
+  [[nodiscard]] protocol::ModelFacts facts() const;
+  [[nodiscard]] int64_t count(bool running) const;
+  [[nodiscard]] int poll_timeout_ms() const;
+  [[nodiscard]] protocol::ScoredToken score(int32_t token, const std::string& bytes,
+                                            int64_t top) const;
+
+  EngineOptions options_;
+  FakeScript script_;
+  SystemClock clock_;
+  EngineState state_ = EngineState::loading;
+  std::string instance_id_;
+  SteadyTime loaded_at_;
+  Fd listener_;
+  Fd signals_;
+  std::vector<std::unique_ptr<Connection>> connections_;
+  int64_t events_ = 0;
+  int64_t finished_ = 0;
+  int64_t cancelled_ = 0;
+  int64_t failed_ = 0;
+  int64_t completion_tokens_ = 0;
+  int64_t prompt_tokens_ = 0;
+  bool exit_when_idle_ = false;
+  bool hanging_ = false;
+};
+
+bool FakeEngine::listen_on_socket() {
+  if (options_.listen_fd >= 0) {
+    listener_ = Fd(options_.listen_fd);
+    return true;
+  }
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (options_.socket.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, options_.socket.data(), options_.socket.size());
+  ::unlink(options_.socket.c_str());
+  listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const mode_t before = ::umask(0177);
+  const int bound =
+      ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  ::umask(before);
+  return bound == 0 && ::listen(listener_.get(), 16) == 0;
+}
+
+protocol::ModelFacts FakeEngine::facts() const {
+  protocol::ModelFacts facts;
+  facts.architecture = "fake";
+  facts.name = options_.name;
+  facts.file = options_.model;
+  facts.context_tokens_max = options_.context_tokens;
+  facts.slots = options_.slots;
+  facts.vocab_size = kVocab;
+  facts.has_chat_template = true;
+  facts.isa = "none";
+  facts.threads = 1;
+  return facts;
+}
+
+void FakeEngine::set_state(EngineState state, std::string message) {
+  state_ = state;
+  protocol::StateChange change{.state = state, .message = std::move(message), .facts = {}};
+  if (state == EngineState::ready) change.facts = facts();
+  for (auto& connection : connections_) {
+    if (connection->greeted) connection->send(FrameType::state, 0, change.to_json());
+  }
+}
+
+int64_t FakeEngine::count(bool running) const {
+  int64_t sum = 0;
+  for (const auto& connection : connections_) {
+    for (const auto& [id, request] : connection->requests) sum += request.running == running ? 1 : 0;
+  }
+  return sum;
+}
+
+void FakeEngine::accept_one() {
+  const int fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd >= 0) connections_.push_back(std::make_unique<Connection>(fd));
+}
+
+void FakeEngine::read_from(Connection& connection) {
+  char buffer[65536];
+  const ssize_t got = ::read(connection.fd.get(), buffer, sizeof buffer);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) connection.lost = true;
+  if (got <= 0) return;
+  connection.decoder.feed(std::string_view(buffer, static_cast<size_t>(got)));
+  while (!connection.lost) {
+    auto frame = connection.decoder.next();
+    if (!frame.ok()) connection.lost = true;
+    if (!frame.ok() || !frame->has_value()) return;
+    handle(connection, **frame);
+  }
+}
+
+void FakeEngine::write_to(Connection& connection) {
+  const ssize_t sent = ::send(connection.fd.get(), connection.out.data(), connection.out.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && errno != EAGAIN && errno != EINTR) connection.lost = true;
+  if (sent > 0) connection.out.erase(0, static_cast<size_t>(sent));
+}
+
+void FakeEngine::handle(Connection& connection, const Frame& frame) {
+  auto parsed = frame.payload.empty() ? Result<Json>(Json::object()) : parse_json(frame.payload);
+  if (!parsed.ok() || (!connection.greeted && frame.type != FrameType::hello)) {
+    connection.lost = true;
+    return;
+  }
+  const uint64_t id = frame.request_id;
+  switch (frame.type) {
+    case FrameType::hello: return handle_hello(connection, *parsed);
+    case FrameType::prepare: return handle_prepare(connection, id, *parsed);
+    case FrameType::submit: return handle_submit(connection, id, *parsed);
+    case FrameType::cancel: return handle_cancel(connection, id);
+    case FrameType::stats: return send_stats(connection, id);
+    case FrameType::drain: return handle_drain(connection, id);
+    case FrameType::tokenize:
+    case FrameType::detokenize: return handle_tokens(connection, frame, *parsed);
+    case FrameType::release: connection.prompts.erase(id); return;
+    case FrameType::credit: {
+      const auto credit = protocol::Credit::from_json(*parsed);
+      const auto request = connection.requests.find(id);
+      if (credit.ok() && request != connection.requests.end()) {
+        request->second.submit.credit += credit->events;
+      }
+      return;
+    }
+    default: connection.fail(id, Errc::invalid_argument, "not supported"); return;
+  }
+}
+
+void FakeEngine::handle_hello(Connection& connection, const Json& json) {
+  if (script_.flag("hang_on_hello")) return;
+  const auto hello = protocol::Hello::from_json(json);
+  if (!hello.ok()) {
+    connection.lost = true;
+    return;
+  }
+  connection.greeted = true;
+  protocol::Welcome welcome;
+  welcome.version = script_.number("protocol_version", protocol::kVersionMax);
+  welcome.instance_id = instance_id_;
+  welcome.pid = ::getpid();
+  welcome.model = options_.name;
+  welcome.weights_hash = script_.text("weights_hash", "fake-weights");
+  welcome.config_hash = options_.config_hash;
+  welcome.state = state_;
+  if (state_ == EngineState::ready || state_ == EngineState::draining) welcome.facts = facts();
+  connection.send(FrameType::welcome, 0, welcome.to_json());
+}
+
+void FakeEngine::handle_prepare(Connection& connection, uint64_t id, const Json& json) {
+  const auto prepare = protocol::Prepare::from_json(json);
+  if (!prepare.ok()) return connection.fail(id, prepare.error().code, prepare.error().message);
+  if (state_ == EngineState::loading) return connection.fail(id, Errc::unavailable, "loading");
+  Prompt prompt;
+  std::visit(Overloaded{[&](const protocol::PrepareChat& chat) {
+                          for (const Json& message : chat.messages.as_array()) {
+                            const Json* content = message.find("content");
+                            const bool text = content != nullptr && content->is_string();
+                            prompt.text = text ? content->as_string() : "";
+                            for (const char c : prompt.text) {
+                              prompt.tokens.push_back(static_cast<unsigned char>(c));
+                            }
+                          }
+                        },
+                        [&](const protocol::PrepareText& text) {
+                          prompt.text = text.text;
+                          for (const char c : text.text) {
+                            prompt.tokens.push_back(static_cast<unsigned char>(c));
+                          }
+                        },
+                        [&](const protocol::PrepareTokens& tokens) {
+                          prompt.tokens = tokens.tokens;
+                          for (const int32_t t : tokens.tokens) {
+                            if (t < 256) prompt.text.push_back(static_cast<char>(t));
+                          }
+                        }},
+             prepare->input);
+  const auto size = static_cast<int64_t>(prompt.tokens.size());
+  if (size == 0) return connection.fail(id, Errc::invalid_argument, "the prompt is empty");
+  if (size + 1 > options_.context_tokens) {
+    return connection.fail(id, Errc::too_large,
+                           "prompt of " + std::to_string(size) + " tokens, context " +
+                               std::to_string(options_.context_tokens));
+  }
+  connection.prompts[id] = std::move(prompt);
+  connection.send(FrameType::prepared, id, protocol::Prepared{size, 0, {size}}.to_json());
+}
+
+void FakeEngine::handle_submit(Connection& connection, uint64_t id, const Json& json) {
+  auto submit = protocol::Submit::from_json(json);
+  const auto refuse = [&](Errc code, std::string message) {
+    ++failed_;
+    connection.fail(id, code, std::move(message));
+  };
+  if (!submit.ok()) return refuse(submit.error().code, submit.error().message);
+  if (state_ != EngineState::ready) return refuse(Errc::unavailable, "not ready");
+  const std::string refusal = script_.text("refuse_submit", "");
+  if (!refusal.empty()) return refuse(errc_from_name(refusal), "refused by the script");
+  const auto prompt = connection.prompts.find(submit->prompt_id);
+  if (prompt == connection.prompts.end()) return refuse(Errc::not_found, "no such prompt");
+  if (count(true) >= options_.slots && count(false) >= options_.queue_max) {
+    return refuse(Errc::exhausted, "queue is full");
+  }
+  Request request;
+  std::string answer = script_.answer(prompt->second.text);
+  size_t cut = std::string::npos;
+  for (const std::string& stop : submit->stop) {
+    const size_t at = answer.find(stop);
+    if (at < cut) {
+      cut = at;
+      request.stop_sequence = stop;
+    }
+  }
+  if (cut != std::string::npos) answer.resize(cut);
+  request.words = split_words(answer);
+  request.prompt_tokens = static_cast<int64_t>(prompt->second.tokens.size());
+  request.submit = std::move(*submit);
+  request.submitted = clock_.now();
+  prompt_tokens_ += request.prompt_tokens;
+  connection.requests[id] = std::move(request);
+}
+
+void FakeEngine::handle_cancel(Connection& connection, uint64_t id) {
+  const auto request = connection.requests.find(id);
+  if (request == connection.requests.end()) return;
+  finish(connection, id, request->second, protocol::FinishReason::cancelled);
+  connection.requests.erase(request);
+}
+
+void FakeEngine::handle_tokens(Connection& connection, const Frame& frame, const Json& json) {
+  if (frame.type == FrameType::tokenize) {
+    const auto request = protocol::Tokenize::from_json(json);
+    if (!request.ok()) return connection.fail(frame.request_id, Errc::corrupt, "tokenize");
+    protocol::Tokens reply;
+    for (const char c : request->content) {
+      reply.tokens.push_back(static_cast<unsigned char>(c));
+      if (request->with_pieces) reply.pieces.emplace_back(1, c);
+    }
+    return connection.send(FrameType::tokens, frame.request_id, reply.to_json());
+  }
+  const auto request = protocol::Detokenize::from_json(json);
+  if (!request.ok()) return connection.fail(frame.request_id, Errc::corrupt, "detokenize");
+  protocol::Text reply;
+  for (const int32_t t : request->tokens) {
+    if (t < 256) reply.text.push_back(static_cast<char>(t));
+  }
+  connection.send(FrameType::text, frame.request_id, reply.to_json());
+}
+
+void FakeEngine::handle_drain(Connection& connection, uint64_t id) {
+  connection.drains.push_back(id);
+  if (state_ == EngineState::ready) set_state(EngineState::draining, "drain was asked for");
+}
+
+void FakeEngine::send_stats(Connection& connection, uint64_t id) {
+  protocol::Stats stats;
+  stats.state = state_;
+  stats.running = count(true);
+  stats.waiting = count(false);
+  stats.slots = options_.slots;
+  stats.prompt_tokens = prompt_tokens_;
+  stats.completion_tokens = completion_tokens_;
+  stats.requests_finished = finished_;
+  stats.requests_cancelled = cancelled_;
+  stats.requests_failed = failed_;
+  connection.send(FrameType::stats_reply, id, stats.to_json());
+}
+
+void FakeEngine::send_event(Connection& connection, uint64_t id, protocol::Event event) {
+  connection.send(FrameType::event, id, event.to_json());
+  ++events_;
+  if (events_ == script_.number("crash_after_events", -1)) {
+    write_to(connection);
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (events_ == script_.number("hang_after_events", -1)) hanging_ = true;
+}
+
+void FakeEngine::finish(Connection& connection, uint64_t id, const Request& request,
+                        protocol::FinishReason reason) {
+  protocol::FinishEvent event;
+  event.reason = reason;
+  const bool stopped = reason == protocol::FinishReason::stop;
+  if (stopped) event.stop_sequence = request.stop_sequence;
+  event.usage.prompt_tokens = request.prompt_tokens;
+  event.usage.completion_tokens = static_cast<int64_t>(request.next_word);
+  reason == protocol::FinishReason::cancelled ? ++cancelled_ : ++finished_;
+  send_event(connection, id, protocol::Event{std::move(event)});
+}
+
+protocol::ScoredToken FakeEngine::score(int32_t token, const std::string& bytes,
+                                        int64_t top) const {
+  protocol::ScoredToken scored{.chosen = {token, bytes, -0.5}, .top = {}};
+  for (int64_t i = 0; i < top; ++i) {
+    scored.top.push_back({.token = i == 0 ? token : static_cast<int32_t>(i),
+                          .bytes = i == 0 ? bytes : "alt" + std::to_string(i),
+                          .logprob = -0.5 - static_cast<double>(i)});
+  }
+  return scored;
+}
+
+// One token of a running request; true when it has ended.
+bool FakeEngine::step_request(Connection& connection, uint64_t id, Request& request) {
+  if (request.submit.prompt_logprobs && !request.prompt_sent) {
+    request.prompt_sent = true;
+    protocol::PromptEvent event;
+    for (int64_t i = 0; i < request.prompt_tokens; ++i) {
+      event.tokens.push_back(score(1, "x", std::max<int64_t>(request.submit.top_logprobs, 0)));
+    }
+    if (!event.tokens.empty()) {
+      event.tokens[0].chosen.logprob = std::numeric_limits<double>::quiet_NaN();
+    }
+    send_event(connection, id, protocol::Event{std::move(event)});
+  }
+  const auto made = static_cast<int64_t>(request.next_word);
+  const int64_t room = options_.context_tokens - request.prompt_tokens;
+  if (made >= std::min(request.submit.max_tokens, room)) {
+    finish(connection, id, request, protocol::FinishReason::length);
+    return true;
+  }
+  if (request.next_word == request.words.size()) {
+    finish(connection, id, request,
+           script_.text("finish", "stop") == "length" ? protocol::FinishReason::length
+                                                      : protocol::FinishReason::stop);
+    return true;
+  }
+  if (request.submit.credit <= 0) return false;
+  --request.submit.credit;
+  const std::string& word = request.words[request.next_word];
+  protocol::ContentEvent event;
+  event.text = word;
+  event.token = 256 + static_cast<int32_t>(request.next_word % 1000);
+  if (request.submit.top_logprobs >= 0) {
+    event.score = score(event.token, word, request.submit.top_logprobs);
+  }
+  ++request.next_word;
+  ++completion_tokens_;
+  send_event(connection, id, protocol::Event{std::move(event)});
+  return false;
+}
+
+void FakeEngine::step() {
+  const SteadyTime now = clock_.now();
+  const double rate = static_cast<double>(script_.number("tokens_per_second", 0));
+  const auto pace = std::chrono::duration_cast<SteadyTime::duration>(
+      std::chrono::duration<double>(rate > 0 ? 1.0 / rate : 0.0));
+  for (auto& connection : connections_) {
+    std::vector<uint64_t> ended;
+    for (auto& [id, request] : connection->requests) {
+      if (!request.running && count(true) < options_.slots) {
+        request.running = true;
+        request.next_time = now;
+      }
+      if (!request.running || request.next_time > now) continue;
+      request.next_time = std::max(request.next_time + pace, now);
+      if (step_request(*connection, id, request)) ended.push_back(id);
+      if (hanging_) return;
+    }
+    for (const uint64_t id : ended) connection->requests.erase(id);
+  }
+  if (count(true) + count(false) != 0) return;
+  for (auto& connection : connections_) {
+    for (const uint64_t id : connection->drains) {
+      connection->send(FrameType::drained, id, Json::object());
+    }
+    connection->drains.clear();
+  }
+}
+
+void FakeEngine::finish_loading() {
+  const std::string failure = script_.text("load_fail", "");
+  set_state(failure.empty() ? EngineState::ready : EngineState::failed, failure);
+}
+
+// Short while something runs: the pace is kept to a millisecond or so.
+int FakeEngine::poll_timeout_ms() const {
+  if (state_ == EngineState::loading) return 5;
+  const bool paced = script_.number("tokens_per_second", 0) > 0;
+  for (const auto& connection : connections_) {
+    for (const auto& [id, request] : connection->requests) {
+      if (request.submit.credit > 0 || !request.running) return paced ? 1 : 0;
+    }
+  }
+  return 1000;
+}
+
+int FakeEngine::run() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = Fd(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+  uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random || !listen_on_socket()) return 1;
+  instance_id_ = "fake-" + std::to_string(random);
+  loaded_at_ = clock_.now() + std::chrono::milliseconds(script_.number("load_ms", 0));
+  while (true) {
+    if (state_ == EngineState::loading && clock_.now() >= loaded_at_) finish_loading();
+    std::vector<pollfd> polls{{listener_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+    for (auto& connection : connections_) {
+      const int out = connection->out.empty() ? 0 : POLLOUT;
+      polls.push_back({connection->fd.get(), static_cast<short>(POLLIN | out), 0});
+    }
+    if (hanging_) {
+      ::poll(&polls[1], 1, -1);  // only a signal gets through
+      if (!script_.flag("ignore_sigterm")) return 0;
+    }
+    ::poll(polls.data(), polls.size(), poll_timeout_ms());
+    for (size_t i = 2; i < polls.size(); ++i) {
+      if ((polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) read_from(*connections_[i - 2]);
+    }
+    if ((polls[0].revents & POLLIN) != 0) accept_one();
+    signalfd_siginfo info{};
+    if (::read(signals_.get(), &info, sizeof info) > 0 && !script_.flag("ignore_sigterm")) {
+      exit_when_idle_ = true;
+      set_state(EngineState::draining, "SIGTERM");
+    }
+    step();
+    for (auto& connection : connections_) {
+      if (!connection->out.empty()) write_to(*connection);
+    }
+    std::erase_if(connections_, [](const auto& connection) { return connection->lost; });
+    if (state_ == EngineState::failed) return 1;
+    if (exit_when_idle_ && count(true) + count(false) == 0) return 0;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::tests
+
+int main(int argc, char** argv) {
+  auto options = tandem::engine::parse_engine_options(
+      std::span<const char* const>(argv + 1, static_cast<size_t>(argc - 1)));
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n", options.error().message.c_str());
+    return 2;
+  }
+  const std::string socket = options->socket;
+  auto script = tandem::tests::FakeScript::read(options->model);
+  tandem::tests::FakeEngine engine(std::move(*options), std::move(script));
+  const int code = engine.run();
+  if (!socket.empty()) ::unlink(socket.c_str());
+  return code;
+}
