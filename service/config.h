@@ -1,0 +1,117 @@
+// The configuration of tandemd: one TOML file, one struct, defaults in the struct. It is immutable
+// after start. Every key, its bounds and its one-line meaning stand once, in config_keys.cpp; the
+// parser, `tandemctl config show`, the default file in packaging/ and the reference page
+// docs/configuration.md are made from that table.
+//
+// parse_config is pure and takes untrusted text (it is fuzzed); all problems are reported together,
+// with line numbers. Any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace tandem::service {
+
+using Duration = std::chrono::milliseconds;
+
+struct ServerConfig {
+  std::string listen = "127.0.0.1:8080";
+  std::vector<std::string> hosts;
+  bool require_key = true;
+  std::string admin_socket = "admin.sock";
+  std::string admin_group;
+  std::string state_dir = "state";
+  std::string run_dir = "run";
+  std::string log_level = "info";
+};
+
+struct LimitsConfig {
+  int64_t streams = 128;
+  int64_t connections = 4096;
+  int64_t connections_per_address = 4096;
+  int64_t body_bytes = int64_t{32} << 20;
+  Duration header_deadline = std::chrono::seconds(10);
+  Duration body_deadline = std::chrono::seconds(60);
+  Duration idle_deadline = std::chrono::seconds(75);
+  Duration request_deadline = std::chrono::hours(1);
+  Duration drain_deadline = std::chrono::seconds(30);
+  int64_t record_rows = 1'000'000;
+};
+
+struct EnginesConfig {
+  std::string launcher = "child";
+  std::string binary;
+  std::string systemctl = "systemctl";
+  bool outlive = false;
+  Duration hello_deadline = std::chrono::seconds(10);
+  Duration load_deadline = std::chrono::minutes(30);
+  Duration stop_deadline = std::chrono::seconds(10);
+  int64_t restarts = 3;
+  Duration restart_window = std::chrono::minutes(10);
+  Duration restart_backoff = std::chrono::seconds(1);
+};
+
+struct ModelConfig {
+  std::string name;
+  std::string file;
+  std::vector<std::string> aliases;
+  int64_t context_tokens = 8192;
+  int64_t slots = 4;
+  int64_t kv_bytes = 0;
+  int64_t batch_tokens = 512;
+  int64_t threads = 0;
+  int64_t queue_max = 64;
+  int64_t memory_limit_bytes = 0;
+};
+
+struct Config {
+  ServerConfig server;
+  LimitsConfig limits;
+  EnginesConfig engines;
+  ModelConfig default_model;
+  std::optional<ModelConfig> optional_model;
+};
+
+struct ConfigProblem {
+  int64_t line = 0;  // 1-based; 0: the file as a whole
+  std::string key;   // dotted, such as model.default.slots; may be empty
+  std::string message;
+};
+
+struct ParsedConfig {
+  Config config;  // usable only when there are no problems
+  std::vector<ConfigProblem> problems;  // by line
+};
+
+// Relative paths in the file are resolved against `base_dir` (the file's own directory), the admin
+// socket against run_dir.
+ParsedConfig parse_config(std::string_view text, const std::string& base_dir);
+
+// Reads and parses. Error: io, or invalid_argument whose message lists all problems, one a line, as
+// "FILE:LINE: KEY: MESSAGE".
+Result<Config> load_config(const std::string& path);
+std::string problems_text(const std::string& path, const std::vector<ConfigProblem>& problems);
+
+// The resolved configuration: TOML text that parses back to the same, and JSON.
+std::string config_to_toml(const Config& config);
+Json config_to_json(const Config& config);
+// The commented file with all defaults (packaging/tandem.toml) and the table of docs/configuration.md.
+std::string config_default_file();
+std::string config_reference_table();
+
+struct ListenAddress {
+  std::string host;
+  uint16_t port = 0;
+  bool loopback = false;
+};
+// "127.0.0.1:8080", "[::1]:8080" or "localhost:8080". Error: invalid_argument.
+Result<ListenAddress> parse_listen(std::string_view text);
+
+}  // namespace tandem::service

@@ -1,0 +1,115 @@
+#include "service/config_keys.h"
+
+#include <array>
+
+namespace tandem::service {
+namespace {
+
+constexpr int64_t kKiB = 1024;
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr int64_t kSecond = 1000;
+constexpr int64_t kHour = 3600 * kSecond;
+
+using enum ValueKind;
+
+constexpr std::string_view kLogLevels = "debug|info|warning|error";
+constexpr std::string_view kLaunchers = "child|systemd";
+
+}  // namespace
+
+std::span<const ConfigKey<ServerConfig>> server_keys() {
+  using S = ServerConfig;
+  static const auto keys = std::to_array<ConfigKey<S>>({
+      {"listen", &S::listen, text,
+       "address and port of the HTTP interface; an address outside loopback needs require_key"},
+      {"hosts", &S::hosts, hosts,
+       "host names that clients may use in the Host header besides loopback names"},
+      {"require_key", &S::require_key, boolean,
+       "false opens the inference routes to everybody on this machine; allowed on loopback only"},
+      {"admin_socket", &S::admin_socket, text,
+       "unix socket of tandemctl, relative to run_dir (at most 107 bytes in all)"},
+      {"admin_group", &S::admin_group, text,
+       "members of this group may use the admin socket too; empty: root and the service's user only"},
+      {"state_dir", &S::state_dir, path, "directory of the database (keys, request records)"},
+      {"run_dir", &S::run_dir, path,
+       "directory of sockets, engine state files and engine logs; must survive a restart of tandemd"},
+      {"log_level", &S::log_level, word, "least severity that is logged", 0, 0, kLogLevels},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<LimitsConfig>> limits_keys() {
+  using L = LimitsConfig;
+  static const auto keys = std::to_array<ConfigKey<L>>({
+      {"streams", &L::streams, integer, "answers at the same time, over all models", 1, 4096},
+      {"connections", &L::connections, integer, "open client connections", 16, 65536},
+      {"connections_per_address", &L::connections_per_address, integer,
+       "open client connections of one address", 1, 65536},
+      {"body_bytes", &L::body_bytes, bytes, "largest request body", kKiB, kGiB},
+      {"header_deadline", &L::header_deadline, duration,
+       "from the first byte of a request to the end of its headers", 100, kHour},
+      {"body_deadline", &L::body_deadline, duration,
+       "from the end of the headers to the end of the body", 100, kHour},
+      {"idle_deadline", &L::idle_deadline, duration, "idle time of a kept-alive connection", 100,
+       24 * kHour},
+      {"request_deadline", &L::request_deadline, duration, "longest time of one answer", kSecond,
+       24 * kHour},
+      {"drain_deadline", &L::drain_deadline, duration,
+       "how long running answers may go on after SIGTERM", 0, kHour},
+      {"record_rows", &L::record_rows, integer,
+       "request records that are kept; the oldest go first", 1000, 1'000'000'000},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<EnginesConfig>> engines_keys() {
+  using E = EnginesConfig;
+  static const auto keys = std::to_array<ConfigKey<E>>({
+      {"launcher", &E::launcher, word,
+       "child: a detached process; systemd: the unit tandem-engine@default (or @optional)", 0, 0,
+       kLaunchers},
+      {"binary", &E::binary, path, "the tandem-engine program; empty: the one beside tandemd"},
+      {"systemctl", &E::systemctl, text, "program that the systemd launcher calls"},
+      {"outlive", &E::outlive, boolean,
+       "true: engines keep running when tandemd is stopped, and are adopted by the next one"},
+      {"hello_deadline", &E::hello_deadline, duration,
+       "from the start of an engine to its answer on its socket", 100, kHour},
+      {"load_deadline", &E::load_deadline, duration, "from there to a loaded model", kSecond,
+       24 * kHour},
+      {"stop_deadline", &E::stop_deadline, duration,
+       "ordered stop: time after drain and again after SIGTERM, before SIGKILL", 100, kHour},
+      {"restarts", &E::restarts, integer,
+       "restarts after crashes within restart_window; one more crash and the model is failed", 0,
+       100},
+      {"restart_window", &E::restart_window, duration, "see restarts", kSecond, 24 * kHour},
+      {"restart_backoff", &E::restart_backoff, duration,
+       "wait before the first restart; doubles with each further one", 10, kHour},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<ModelConfig>> model_keys() {
+  using M = ModelConfig;
+  static const auto keys = std::to_array<ConfigKey<M>>({
+      {"name", &M::name, name, "name that clients see and use", 0, 0, {}, true},
+      {"file", &M::file, path, "GGUF file, or the first file of a split model", 0, 0, {}, true},
+      {"aliases", &M::aliases, names, "further names that clients may use"},
+      {"context_tokens", &M::context_tokens, integer,
+       "longest prompt and answer together; cut at the model's own limit", 16, 1 << 24},
+      {"slots", &M::slots, integer, "requests that run at the same time", 1, 1024},
+      {"kv", &M::kv_bytes, bytes,
+       "memory for the KV cache; 0B: what `slots` requests of full context need", 0,
+       int64_t{1} << 50},
+      {"batch_tokens", &M::batch_tokens, integer, "rows of one step, decodes and prefill together",
+       1, 1 << 16},
+      {"threads", &M::threads, integer, "compute threads; 0: one per core", 0, 1024},
+      {"queue_max", &M::queue_max, integer,
+       "requests that may wait for a slot; more are answered with 429", 0, 1 << 16},
+      {"memory_limit", &M::memory_limit_bytes, bytes,
+       "the engine refuses to load when its memory plan is larger; 0B: no limit", 0,
+       int64_t{1} << 50},
+  });
+  return keys;
+}
+
+}  // namespace tandem::service

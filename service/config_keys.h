@@ -1,0 +1,53 @@
+// The table of configuration keys: what config_parse, config_text and the reference page walk over.
+// Internal to service/config*.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <variant>
+
+#include "service/config.h"
+
+namespace tandem::service {
+
+template <typename Section>
+using ConfigField =
+    std::variant<std::string Section::*, std::vector<std::string> Section::*,
+                 int64_t Section::*, bool Section::*, Duration Section::*>;
+
+enum class ValueKind : uint8_t {
+  text,
+  path,       // made absolute against the file's directory when relative; empty stays empty
+  word,       // one of `words`, separated by '|'
+  name,       // of a model: letters, digits and . _ : / + -
+  names,      // list of such
+  hosts,      // list of host names
+  integer,    // least..most
+  bytes,      // "1GiB"; least..most in bytes
+  duration,   // "10s"; least..most in milliseconds
+  boolean,
+};
+
+template <typename Section>
+struct ConfigKey {
+  std::string_view name;
+  ConfigField<Section> field;
+  ValueKind kind = ValueKind::text;
+  std::string_view help;
+  int64_t least = 0;
+  int64_t most = 0;
+  std::string_view words = {};
+  bool required = false;
+};
+
+std::span<const ConfigKey<ServerConfig>> server_keys();
+std::span<const ConfigKey<LimitsConfig>> limits_keys();
+std::span<const ConfigKey<EnginesConfig>> engines_keys();
+std::span<const ConfigKey<ModelConfig>> model_keys();
+
+// "64KiB", "90s": the largest unit that divides the value.
+std::string bytes_text(int64_t bytes);
+std::string duration_text(Duration duration);
+
+}  // namespace tandem::service

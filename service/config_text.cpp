@@ -1,0 +1,199 @@
+#include <algorithm>
+
+#include "base/overloaded.h"
+#include "service/config.h"
+#include "service/config_keys.h"
+
+namespace tandem::service {
+
+namespace {
+
+std::string toml_string(std::string_view text) {
+  // TOML's basic strings are JSON's, but for DEL, which the parser of the file refuses anyway.
+  std::string out;
+  append_json_string(out, text);
+  return out;
+}
+
+template <typename Section>
+std::string value_text(const ConfigKey<Section>& key, const Section& section) {
+  return std::visit(
+      Overloaded{[&](std::string Section::*field) { return toml_string(section.*field); },
+                 [&](std::vector<std::string> Section::*field) {
+                   std::string out = "[";
+                   for (const std::string& item : section.*field) {
+                     if (out.size() > 1) out += ", ";
+                     out += toml_string(item);
+                   }
+                   return out + "]";
+                 },
+                 [&](int64_t Section::*field) {
+                   return key.kind == ValueKind::bytes
+                              ? toml_string(bytes_text(section.*field))
+                              : std::to_string(section.*field);
+                 },
+                 [&](bool Section::*field) {
+                   return std::string(section.*field ? "true" : "false");
+                 },
+                 [&](Duration Section::*field) {
+                   return toml_string(duration_text(section.*field));
+                 }},
+      key.field);
+}
+
+template <typename Section>
+void append_section(std::string& out, std::string_view title,
+                    std::span<const ConfigKey<Section>> keys, const Section& section) {
+  out += (out.empty() ? "[" : "\n[") + std::string(title) + "]\n";
+  for (const auto& key : keys) {
+    out += std::string(key.name) + " = " + value_text(key, section) + '\n';
+  }
+}
+
+template <typename Section>
+Json section_json(std::span<const ConfigKey<Section>> keys, const Section& section) {
+  Json out = Json::object();
+  for (const auto& key : keys) {
+    std::visit(Overloaded{[&](std::string Section::*field) { out.set(key.name, section.*field); },
+                          [&](std::vector<std::string> Section::*field) {
+                            Json list = Json::array();
+                            for (const std::string& item : section.*field) list.push_back(item);
+                            out.set(key.name, std::move(list));
+                          },
+                          [&](int64_t Section::*field) {
+                            if (key.kind == ValueKind::bytes) {
+                              out.set(key.name, bytes_text(section.*field));
+                            } else {
+                              out.set(key.name, section.*field);
+                            }
+                          },
+                          [&](bool Section::*field) { out.set(key.name, section.*field); },
+                          [&](Duration Section::*field) {
+                            out.set(key.name, duration_text(section.*field));
+                          }},
+               key.field);
+  }
+  return out;
+}
+
+template <typename Section>
+std::string range_text(const ConfigKey<Section>& key) {
+  switch (key.kind) {
+    case ValueKind::integer: return std::to_string(key.least) + " to " + std::to_string(key.most);
+    case ValueKind::bytes: return bytes_text(key.least) + " to " + bytes_text(key.most);
+    case ValueKind::duration:
+      return duration_text(Duration(key.least)) + " to " + duration_text(Duration(key.most));
+    case ValueKind::word: {
+      std::string words(key.words);
+      for (size_t at = 0; (at = words.find('|', at)) != std::string::npos; at += 2) {
+        words.replace(at, 1, ", ");
+      }
+      return words;
+    }
+    case ValueKind::boolean: return "true, false";
+    case ValueKind::path: return "path";
+    case ValueKind::name: return "name";
+    case ValueKind::names: return "list of names";
+    case ValueKind::hosts: return "list of host names";
+    case ValueKind::text: return "text";
+  }
+  CHECK_MSG(false, "value kind out of range");
+}
+
+template <typename Section>
+void append_commented(std::string& out, std::string_view title, bool active,
+                      std::span<const ConfigKey<Section>> keys, const Section& defaults) {
+  out += "\n" + std::string(active ? "" : "# ") + "[" + std::string(title) + "]\n";
+  for (const auto& key : keys) {
+    std::string help(key.help);
+    const std::string range = range_text(key);
+    const bool plain = key.kind == ValueKind::text || key.kind == ValueKind::path;
+    out += "# " + help + (plain ? "" : " (" + range + ")") + "\n";
+    // Commented out: the value shown is the default, so a new version may change it.
+    out += (active && key.required ? "" : "# ") + std::string(key.name) + " = " +
+           value_text(key, defaults) + "\n";
+  }
+}
+
+template <typename Section>
+void append_table(std::string& out, std::string_view title,
+                  std::span<const ConfigKey<Section>> keys, const Section& defaults) {
+  out += "\n### [" + std::string(title) + "]\n\n| key | default | values | meaning |\n|---|---|---|---|\n";
+  for (const auto& key : keys) {
+    std::string help(key.help);
+    for (size_t at = 0; (at = help.find('|', at)) != std::string::npos; at += 2) {
+      help.replace(at, 1, "\\|");
+    }
+    out += "| `" + std::string(key.name) + "` | " +
+           (key.required ? "required" : "`" + value_text(key, defaults) + "`") + " | " +
+           range_text(key) + " | " + help + " |\n";
+  }
+}
+
+}  // namespace
+
+std::string config_to_toml(const Config& config) {
+  std::string out;
+  append_section(out, "server", server_keys(), config.server);
+  append_section(out, "limits", limits_keys(), config.limits);
+  append_section(out, "engines", engines_keys(), config.engines);
+  append_section(out, "model.default", model_keys(), config.default_model);
+  if (config.optional_model.has_value()) {
+    append_section(out, "model.optional", model_keys(), *config.optional_model);
+  }
+  return out;
+}
+
+Json config_to_json(const Config& config) {
+  Json models = Json::object();
+  models.set("default", section_json(model_keys(), config.default_model));
+  if (config.optional_model.has_value()) {
+    models.set("optional", section_json(model_keys(), *config.optional_model));
+  }
+  Json out = Json::object();
+  out.set("server", section_json(server_keys(), config.server));
+  out.set("limits", section_json(limits_keys(), config.limits));
+  out.set("engines", section_json(engines_keys(), config.engines));
+  out.set("model", std::move(models));
+  return out;
+}
+
+std::string config_default_file() {
+  Config config;
+  config.server.state_dir = "/var/lib/tandem";
+  config.server.run_dir = "/run/tandem";
+  config.default_model.name = "default-model";
+  config.default_model.file = "/var/lib/tandem/models/default.gguf";
+  config.optional_model.emplace();
+  config.optional_model->name = "optional-model";
+  config.optional_model->file = "/var/lib/tandem/models/optional.gguf";
+  std::string out =
+      "# Configuration of tandemd. A line that is commented out shows the default.\n"
+      "# Sizes: \"1GiB\" (B, KiB, MiB, GiB, TiB). Durations: \"10s\" (ms, s, m, h).\n"
+      "# Relative paths start at the directory of this file.\n"
+      "# Check a change with: tandemctl config check FILE\n";
+  append_commented(out, "server", true, server_keys(), config.server);
+  append_commented(out, "limits", true, limits_keys(), config.limits);
+  append_commented(out, "engines", true, engines_keys(), config.engines);
+  append_commented(out, "model.default", true, model_keys(), config.default_model);
+  append_commented(out, "model.optional", false, model_keys(), *config.optional_model);
+  // The packaged directories differ from the defaults of the struct.
+  for (const std::string_view line : {"# state_dir = ", "# run_dir = "}) {
+    const size_t at = out.find(line);
+    CHECK(at != std::string::npos);
+    out.erase(at, 2);
+  }
+  return out;
+}
+
+std::string config_reference_table() {
+  const Config config;
+  std::string out;
+  append_table(out, "server", server_keys(), config.server);
+  append_table(out, "limits", limits_keys(), config.limits);
+  append_table(out, "engines", engines_keys(), config.engines);
+  append_table(out, "model.default] and [model.optional", model_keys(), config.default_model);
+  return out;
+}
+
+}  // namespace tandem::service
