@@ -34,12 +34,13 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "engine/byte_range.h"
 
 namespace tandem::engine {
 
 struct ChatTemplateLimits {
   size_t template_bytes_max = size_t{1} << 20;
-  size_t ast_depth_max = 100;         // nesting of statements and expressions, chains included
+  size_t ast_depth_max = 200;         // nesting of statements and expressions, chains included
   size_t eval_depth_max = 600;        // nested evaluations, macro calls included: bounds the stack
   size_t loop_iterations_max = 1'000'000;  // of all loops of a render together
   size_t steps_max = 20'000'000;      // evaluated nodes and work on values: the deadline
@@ -55,12 +56,6 @@ struct ChatTemplateInput {
   std::string eos_token;
   bool add_generation_prompt = true;
   int64_t now_unix_s = 0;  // for strftime_now, in UTC
-};
-
-struct ByteRange {
-  size_t begin = 0;
-  size_t end = 0;  // one past the last byte
-  bool operator==(const ByteRange&) const = default;
 };
 
 // Where the output stood when the template had finished with a message. Known when the template
