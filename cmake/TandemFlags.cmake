@@ -8,8 +8,13 @@ target_compile_options(tandem_flags INTERFACE
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 reports it falsely for std::string operator+
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(TANDEM_SANITIZE)
-  target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   target_link_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE})
+endif()
+if(TANDEM_BUILD_FUZZERS)  # every library carries the coverage counters that steer the fuzzer
+  target_compile_options(tandem_flags INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(tandem_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 find_program(TANDEM_CCACHE ccache)
 if(TANDEM_CCACHE)
