@@ -20,6 +20,15 @@ std::span<float> SequenceState::recurrent() const {
           static_cast<size_t>(recurrent_.bytes()) / sizeof(float)};
 }
 
+void SequenceState::refresh_bases() {
+  // New pages come only at the end, so those that stay keep their base.
+  const size_t kept = std::min(page_bases_.size(), pages_.size());
+  page_bases_.resize(kept);
+  for (size_t i = kept; i < pages_.size(); ++i) {
+    page_bases_.push_back(store_.pool_.page_data(pages_[i]));
+  }
+}
+
 int64_t SequenceState::bytes() const {
   return static_cast<int64_t>(pages_.size()) * store_.pool_.page_bytes() + recurrent_.bytes();
 }
@@ -34,7 +43,9 @@ Result<void> SequenceState::reserve_tokens(int64_t tokens) {
   const int64_t missing =
       PagePool::pages_for_tokens(tokens) - static_cast<int64_t>(pages_.size());
   if (missing <= 0) return {};
-  return store_.pool_.take(missing, pages_);
+  TRY(store_.pool_.take(missing, pages_));
+  refresh_bases();
+  return {};
 }
 
 Result<void> SequenceState::truncate(int64_t tokens) {
@@ -52,6 +63,7 @@ Result<void> SequenceState::truncate(int64_t tokens) {
   const auto kept = static_cast<size_t>(PagePool::pages_for_tokens(tokens));
   store_.pool_.give_back(std::span<const PageId>(pages_).subspan(kept));
   pages_.resize(kept);
+  refresh_bases();
   length_ = tokens;
   return {};
 }
@@ -59,6 +71,7 @@ Result<void> SequenceState::truncate(int64_t tokens) {
 void SequenceState::reset() {
   store_.pool_.give_back(pages_);
   pages_.clear();
+  refresh_bases();
   recurrent_.discard();
   length_ = 0;
   valid_ = true;
@@ -91,9 +104,11 @@ Result<std::unique_ptr<SequenceState>> StateStore::create_sequence() {
   }
   auto sequence = std::make_unique<SequenceState>(SequenceState::Key(), *this);
   sequence->recurrent_ = std::move(recurrent);
-  // A step must not allocate, so the page list has its final size from the start.
-  sequence->pages_.reserve(static_cast<size_t>(
-      std::min(pool_.counts().all, PagePool::pages_for_tokens(shape_.tokens_max))));
+  // A step must not allocate, so the page lists have their final size from the start.
+  const auto pages_max = static_cast<size_t>(
+      std::min(pool_.counts().all, PagePool::pages_for_tokens(shape_.tokens_max)));
+  sequence->pages_.reserve(pages_max);
+  sequence->page_bases_.reserve(pages_max);
   living_.push_back(sequence.get());
   return sequence;
 }

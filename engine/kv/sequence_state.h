@@ -48,6 +48,8 @@ class SequenceState {
   [[nodiscard]] int64_t length() const { return length_; }
   // Page i holds positions [i * kPageTokens, (i + 1) * kPageTokens).
   [[nodiscard]] std::span<const PageId> pages() const { return pages_; }
+  // Where those pages lie now: the form kernels read. Changes with pages() and when the pool moves pages.
+  [[nodiscard]] std::span<std::byte* const> page_bases() const { return page_bases_; }
   [[nodiscard]] int64_t tokens_reserved() const;
   // Empty for plain models; all zero at length 0.
   [[nodiscard]] std::span<float> recurrent() const;
@@ -69,9 +71,11 @@ class SequenceState {
 
  private:
   friend class StateStore;
+  void refresh_bases();  // after pages_ has changed
 
   StateStore& store_;
   std::vector<PageId> pages_;
+  std::vector<std::byte*> page_bases_;  // [pages_]
   BudgetedMemory recurrent_;
   int64_t length_ = 0;
   bool valid_ = true;

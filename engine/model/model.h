@@ -6,7 +6,7 @@
 //
 //   TRY_ASSIGN(auto model, Model::load(file));
 //   TRY_ASSIGN(auto store, StateStore::create(ledger, model->state_shape(context), kv_bytes));
-//   TRY_ASSIGN(auto step, Step::create(*model, *store, pool, ledger, limits));   // engine/model/step.h
+//   TRY_ASSIGN(auto step, Step::create(*model, *store, compute, ledger, limits));   // engine/model/step.h
 //   TRY_ASSIGN(auto sequence, store->create_sequence());
 //   TRY(step->begin(items));                    // reserves pages; the batch is frozen from here
 //   while (!step->done()) step->run_until(...); // stop after any operation, go on later
@@ -34,6 +34,12 @@ class Model {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Model>> load(const GgufFile& file);
 
+  // From parts that the caller has built (engine/model/parts.h); the config is taken as checked.
+  [[nodiscard]] static std::unique_ptr<Model> assemble(const ModelConfig& config, ModelParts parts,
+                                                       int64_t weight_bytes);
+
+  // Use load() or assemble().
+  Model(const ModelConfig& config, std::unique_ptr<ModelParts> parts, int64_t weight_bytes);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
   ~Model();
@@ -51,8 +57,6 @@ class Model {
   [[nodiscard]] StateShape state_shape(int64_t context_tokens) const;
 
  private:
-  Model(const ModelConfig& config, std::unique_ptr<ModelParts> parts, int64_t weight_bytes);
-
   ModelConfig config_;
   std::unique_ptr<ModelParts> parts_;
   int64_t weight_bytes_ = 0;

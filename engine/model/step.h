@@ -26,7 +26,7 @@
 #include "memory_budget/ledger.h"
 
 namespace tandem::kernels {
-class ThreadPool;
+class Compute;
 }
 
 namespace tandem::engine {
@@ -60,13 +60,21 @@ struct OperationCost {
 
 class Step {
  public:
+  class Key {
+    friend class Step;
+    Key() = default;
+  };
   [[nodiscard]] static Result<std::unique_ptr<Step>> create(const Model& model, StateStore& store,
-                                                            kernels::ThreadPool& pool,
+                                                            kernels::Compute& compute,
                                                             budget::Ledger& ledger,
                                                             const StepLimits& limits);
+  // For ComputeOptions::scratch_bytes_per_thread.
+  [[nodiscard]] static size_t scratch_bytes_per_thread(const Model& model);
   // Workspace bytes that create() will reserve; for plans.
   [[nodiscard]] static int64_t workspace_bytes(const Model& model, const StepLimits& limits);
 
+  struct State;
+  Step(Key, std::unique_ptr<State> state);  // use create()
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
   ~Step();  // abandons a step that has begun
@@ -98,8 +106,6 @@ class Step {
   void abandon();
 
  private:
-  struct State;
-  explicit Step(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
