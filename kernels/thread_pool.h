@@ -24,25 +24,32 @@ class ThreadPool {
 
   // Calls fn(task, thread) once for each task in [0, tasks), in any order, from threads [0, threads()),
   // and returns when all calls have. Tasks are handed out one by one: a late worker takes fewer.
-  // The first parallel_for after a pause pays one futex wake (about 50 us); later ones about 1 us.
+  // tasks <= kTasksMax. The first call after a pause pays a futex wake; later ones about 1 us.
   void parallel_for(int tasks, FunctionRef<void(int task, int thread)> fn);
+
+  static constexpr int kTasksMax = (1 << 20) - 1;
 
  private:
   using Body = FunctionRef<void(int, int)>;
 
   void worker_main(int thread);
-  void run_tasks(const Body& body, std::uint32_t epoch, int tasks, int thread);
-  std::uint32_t wait_for_epoch_after(std::uint32_t epoch);
+  int run_tasks(int thread);
+  void finish_tasks(int count);
+  void wait_for_all(int tasks);
+  std::uint32_t wait_for_signal_after(std::uint32_t seen);
 
   const int threads_;
-  // Each group of words that different threads write has its own cache line.
-  alignas(64) std::atomic<std::uint32_t> epoch_{0};  // even: job published; odd: being changed
+  // One word hands out tasks: job number (24 bits), tasks (20 bits), next task (20 bits). A worker that
+  // comes late finds either nothing left or a whole new job, never a mixture. Words that different
+  // threads write have a cache line each.
+  alignas(64) std::atomic<std::uint64_t> ticket_{0};
+  alignas(64) std::atomic<std::uint32_t> signal_{0};  // futex of the workers, counts jobs
+  std::atomic<std::uint32_t> sleepers_{0};
   std::atomic<bool> stopping_{false};
-  const Body* body_ = nullptr;  // written only while no worker is inside a job
-  int tasks_ = 0;
-  alignas(64) std::atomic<int> next_task_{0};
-  alignas(64) std::atomic<int> workers_inside_{0};
-  alignas(64) std::atomic<int> sleepers_{0};
+  alignas(64) std::atomic<std::uint32_t> done_{0};  // futex of the caller, counts finished tasks
+  std::atomic<std::uint32_t> caller_parked_{0};
+  alignas(64) const Body* body_ = nullptr;  // written only while no task is open
+  std::uint64_t job_ = 0;
   std::vector<std::jthread> workers_;
 };
 
