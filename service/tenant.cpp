@@ -1,0 +1,170 @@
+#include "service/tenant.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "service/tenant_generation.h"
+
+namespace tandem::service {
+namespace {
+
+constexpr int64_t kRetryAfterMax = 600;
+constexpr double kMeanWeight = 0.1;  // of the newest service time
+
+int64_t clamp_retry(int64_t seconds) { return std::clamp<int64_t>(seconds, 1, kRetryAfterMax); }
+
+}  // namespace
+
+bool AdmissionCount::admit(int64_t choices) {
+  MutexLock lock(mutex_);
+  if (open_ + choices > open_max_) return false;
+  open_ += choices;
+  return true;
+}
+
+void AdmissionCount::end(int64_t service_us) {
+  MutexLock lock(mutex_);
+  CHECK(open_ > 0);
+  --open_;
+  if (service_us <= 0) return;
+  const auto us = static_cast<double>(service_us);
+  mean_service_us_ = mean_service_us_ == 0.0
+                         ? us
+                         : (1.0 - kMeanWeight) * mean_service_us_ + kMeanWeight * us;
+}
+
+int64_t AdmissionCount::open() const {
+  MutexLock lock(mutex_);
+  return open_;
+}
+
+int64_t AdmissionCount::wait_s() const {
+  MutexLock lock(mutex_);
+  const auto ahead = static_cast<double>(std::max<int64_t>(open_ - slots_, 0) + 1);
+  const double us = mean_service_us_ * ahead / static_cast<double>(slots_);
+  return clamp_retry(static_cast<int64_t>(std::ceil(us / 1e6)));
+}
+
+Tenant::Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineListener& listener)
+    : info_{.name = config.name,
+            .role = role,
+            .aliases = config.aliases,
+            .queue_max = config.queue_max},
+      clock_(clock),
+      admission_(config.slots, config.queue_max),
+      client_({.name = config.name}, listener) {}
+
+ModelStatus Tenant::status() const {
+  ModelStatus status;
+  {
+    MutexLock lock(mutex_);
+    status = status_;
+  }
+  const int64_t open = admission_.open();
+  status.slots = admission_.slots();
+  status.slots_busy = std::min(open, status.slots);
+  status.queue = open - status.slots_busy;
+  return status;
+}
+
+int64_t Tenant::retry_after_s() const {
+  {
+    MutexLock lock(mutex_);
+    if (status_.state != ModelState::ready) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::seconds>(back_at_ - clock_.now()).count();
+      return clamp_retry(left + 1);
+    }
+  }
+  return admission_.wait_s();
+}
+
+void Tenant::set_status(ModelStatus status) {
+  MutexLock lock(mutex_);
+  status_ = std::move(status);
+}
+
+void Tenant::set_back_at(SteadyTime at) {
+  MutexLock lock(mutex_);
+  back_at_ = at;
+}
+
+Result<void> Tenant::require_ready() const {
+  MutexLock lock(mutex_);
+  if (status_.state == ModelState::ready) return {};
+  std::string message =
+      "model " + info_.name + " is not ready: " + model_state_name(status_.state);
+  if (!status_.message.empty()) message += ", " + status_.message;
+  return make_error(Errc::unavailable, std::move(message));
+}
+
+Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request,
+                                                SteadyTime deadline) {
+  TRY(require_ready());
+  TRY_ASSIGN(EngineClient::Answer answer,
+             client_.call(FrameType::prepare, request.to_json(), FrameType::prepared, deadline));
+  TRY_ASSIGN(protocol::Prepared prepared, protocol::Prepared::from_json(answer.payload));
+  return std::unique_ptr<Prompt>(
+      std::make_unique<TenantPrompt>(client_, std::move(answer), std::move(prepared)));
+}
+
+Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,
+                                                   std::vector<protocol::Submit> choices) {
+  CHECK(!choices.empty());
+  const auto* own = dynamic_cast<const TenantPrompt*>(&prompt);
+  CHECK_MSG(own != nullptr, "a prompt of another directory");
+  TRY(require_ready());
+  const auto count = static_cast<int64_t>(choices.size());
+  if (count > admission_.slots() + info_.queue_max) {
+    return make_error(Errc::too_large,
+                      std::to_string(count) + " choices, model " + info_.name + " takes at most " +
+                          std::to_string(admission_.slots() + info_.queue_max) + " at a time",
+                      "n");
+  }
+  if (!admission_.admit(count)) {
+    return make_error(Errc::exhausted,
+                      "model " + info_.name + " is busy: " + std::to_string(admission_.slots()) +
+                          " slots are taken and " + std::to_string(info_.queue_max) +
+                          " requests wait");
+  }
+  const uint64_t first = client_.reserve_ids(choices.size());
+  auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, admission_);
+  const auto opened = client_.open(first, choices.size(), channel, own->epoch());
+  size_t sent = 0;
+  Result<void> result = opened;
+  for (; result.ok() && sent < choices.size(); ++sent) {
+    choices[sent].prompt_id = own->id();
+    choices[sent].credit = kCreditEvents;
+    result = client_.send(FrameType::submit, first + sent, choices[sent].to_json());
+  }
+  if (!result.ok()) {
+    for (size_t i = 0; i < choices.size(); ++i) channel->forget(first + i);
+    return std::move(result).error();
+  }
+  return std::unique_ptr<Generation>(
+      std::make_unique<TenantGeneration>(client_, std::move(channel), first, choices.size()));
+}
+
+Result<protocol::Tokens> Tenant::tokenize(const protocol::Tokenize& request, SteadyTime deadline) {
+  TRY(require_ready());
+  TRY_ASSIGN(const EngineClient::Answer answer,
+             client_.call(FrameType::tokenize, request.to_json(), FrameType::tokens, deadline));
+  return protocol::Tokens::from_json(answer.payload);
+}
+
+Result<protocol::Text> Tenant::detokenize(const protocol::Detokenize& request,
+                                          SteadyTime deadline) {
+  TRY(require_ready());
+  TRY_ASSIGN(const EngineClient::Answer answer,
+             client_.call(FrameType::detokenize, request.to_json(), FrameType::text, deadline));
+  return protocol::Text::from_json(answer.payload);
+}
+
+Result<protocol::Stats> Tenant::stats(SteadyTime deadline) {
+  TRY_ASSIGN(const EngineClient::Answer answer,
+             client_.call(FrameType::stats, Json(), FrameType::stats_reply, deadline));
+  return protocol::Stats::from_json(answer.payload);
+}
+
+}  // namespace tandem::service

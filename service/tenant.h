@@ -1,0 +1,83 @@
+// Tenant: one configured model as the HTTP layer sees it (service/generation.h), over the engine
+// client that the supervisor attaches and detaches. Owns the admission of its model: at most
+// slots + queue_max choices are open at a time; a choice counts until the engine has ended it, also
+// when its Generation handle is gone, so that a slot is never promised twice.
+//
+// The Model functions may be called from any thread. set_status, set_back_in and client() belong to
+// the supervisor (stats() excepted).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "service/config.h"
+#include "service/engine_client.h"
+#include "service/generation.h"
+
+namespace tandem::service {
+
+// What the admission looks at; kept apart so that the reader thread and the workers share one lock.
+class AdmissionCount {
+ public:
+  AdmissionCount(int64_t slots, int64_t queue_max) : slots_(slots), open_max_(slots + queue_max) {}
+
+  // All or nothing.
+  [[nodiscard]] bool admit(int64_t choices);
+  // One choice ended; `service_us` > 0 feeds the estimate of the drain.
+  void end(int64_t service_us);
+
+  [[nodiscard]] int64_t slots() const { return slots_; }
+  [[nodiscard]] int64_t open() const;
+  // Expected wait of a choice that came now, in seconds, >= 1: the mean service time (recent ones
+  // weigh more) times its place in the queue, over the slots.
+  [[nodiscard]] int64_t wait_s() const;
+
+ private:
+  const int64_t slots_;
+  const int64_t open_max_;
+  mutable Mutex mutex_;
+  int64_t open_ TANDEM_GUARDED_BY(mutex_) = 0;
+  double mean_service_us_ TANDEM_GUARDED_BY(mutex_) = 0.0;
+};
+
+class Tenant final : public Model {
+ public:
+  Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineListener& listener);
+
+  [[nodiscard]] const ModelInfo& info() const override { return info_; }
+  [[nodiscard]] ModelStatus status() const override;
+  [[nodiscard]] int64_t retry_after_s() const override;
+  Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
+                                          SteadyTime deadline) override;
+  Result<std::unique_ptr<Generation>> submit(const Prompt& prompt,
+                                             std::vector<protocol::Submit> choices) override;
+  Result<protocol::Tokens> tokenize(const protocol::Tokenize& request,
+                                    SteadyTime deadline) override;
+  Result<protocol::Text> detokenize(const protocol::Detokenize& request,
+                                    SteadyTime deadline) override;
+
+  // Asks the engine; any thread.
+  Result<protocol::Stats> stats(SteadyTime deadline);
+
+  EngineClient& client() { return client_; }
+  void set_status(ModelStatus status);
+  // When a model that is not ready is expected back.
+  void set_back_at(SteadyTime at);
+
+ private:
+  Result<void> require_ready() const;
+
+  const ModelInfo info_;
+  const Clock& clock_;
+  AdmissionCount admission_;
+  EngineClient client_;
+  mutable Mutex mutex_;
+  ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
+  SteadyTime back_at_ TANDEM_GUARDED_BY(mutex_){};
+};
+
+}  // namespace tandem::service

@@ -1,0 +1,83 @@
+// The per-request channel between an engine's reader thread and one HTTP worker, and the handles over
+// it. Internal to service/tenant*. A channel outlives its Generation when that is dropped early: it
+// then discards events until the engine has ended each choice, and counts the end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/mutex.h"
+#include "service/engine_client.h"
+#include "service/generation.h"
+
+namespace tandem::service {
+
+class AdmissionCount;
+
+// Content events per choice that may be under way; at half of it credit is granted back.
+inline constexpr int64_t kCreditEvents = 512;
+// Prompt, tool-call and terminal events need no credit: room for them.
+inline constexpr int64_t kUncreditedEvents = 64;
+
+class GenerationChannel final : public EngineSink {
+ public:
+  GenerationChannel(uint64_t first_id, size_t choices, EngineClient& client,
+                    AdmissionCount& admission);
+
+  bool deliver(uint64_t request_id, std::variant<Frame, Error> message) override;
+  std::optional<GenerationEvent> pop(SteadyTime deadline) { return queue_.pop_until(deadline); }
+  void abandon();
+  // The submit never reached the engine: ends the choice without an event.
+  void forget(uint64_t request_id);
+
+ private:
+  // False: the choice had ended already.
+  bool end(size_t choice, int64_t service_us);
+
+  const uint64_t first_id_;
+  EngineClient& client_;
+  AdmissionCount& admission_;
+  BoundedQueue<GenerationEvent> queue_;
+  Mutex mutex_;
+  std::vector<bool> ended_ TANDEM_GUARDED_BY(mutex_);
+  bool abandoned_ TANDEM_GUARDED_BY(mutex_) = false;
+};
+
+class TenantPrompt final : public Prompt {
+ public:
+  TenantPrompt(EngineClient& client, EngineClient::Answer answer, protocol::Prepared prepared)
+      : client_(client), id_(answer.request_id), epoch_(answer.epoch), prepared_(std::move(prepared)) {}
+  ~TenantPrompt() override { (void)client_.send(FrameType::release, id_, Json()); }
+  [[nodiscard]] const protocol::Prepared& prepared() const override { return prepared_; }
+  [[nodiscard]] uint64_t id() const { return id_; }
+  [[nodiscard]] uint64_t epoch() const { return epoch_; }
+
+ private:
+  EngineClient& client_;
+  const uint64_t id_;
+  const uint64_t epoch_;
+  const protocol::Prepared prepared_;
+};
+
+class TenantGeneration final : public Generation {
+ public:
+  TenantGeneration(EngineClient& client, std::shared_ptr<GenerationChannel> channel,
+                   uint64_t first_id, size_t choices);
+  ~TenantGeneration() override;
+
+  std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
+  [[nodiscard]] bool done() const override { return ended_ == taken_.size(); }
+  void cancel() override;
+
+ private:
+  EngineClient& client_;
+  std::shared_ptr<GenerationChannel> channel_;
+  const uint64_t first_id_;
+  std::vector<int64_t> taken_;  // per choice, since the last grant; -1: ended
+  size_t ended_ = 0;
+  bool cancelled_ = false;
+};
+
+}  // namespace tandem::service
