@@ -13,8 +13,7 @@ namespace tandem::engine {
 namespace {
 
 // Tokens that end an answer whatever the metadata says; their types in real files are wrong too often
-// to tell. The last group ends fill-in-the-middle answers. "</s>" is missing on purpose: in several
-// byte-level vocabularies it is an ordinary token; where it ends answers, eos_token_id says so.
+// to tell. The last group ends fill-in-the-middle answers.
 constexpr std::array<std::string_view, 15> kEndNames = {
     "<|im_end|>",
     "<|endoftext|>",
@@ -35,6 +34,10 @@ constexpr std::array<std::string_view, 15> kEndNames = {
 // Ends an answer in some families, and a message inside of one in those that also have <|return|>.
 constexpr std::string_view kMessageEnd = "<|end|>";
 constexpr std::string_view kReturn = "<|return|>";
+// An ordinary token in several byte-level vocabularies (an HTML tag, to the Qwen models), where it must
+// not end an answer; where it does end answers, eos_token_id says so. Recognised like a control token
+// all the same, since llama.cpp does and token ids shall be equal.
+constexpr std::string_view kSlashS = "</s>";
 
 // More would let a hostile vocabulary slow the search for special tokens down.
 constexpr size_t kSpecialBytesMax = 256;
@@ -226,12 +229,14 @@ Result<void> Loader::sort_tokens() {
 
 // A file that calls an end token normal would leave it unrecognised in a rendered template.
 void Loader::correct_end_tokens() {
-  for (const std::string_view name : kEndNames) {
+  const auto correct = [this](std::string_view name) {
     const auto id = state_.find(name);
-    if (!id) continue;
+    if (!id) return;
     state_.kinds[static_cast<size_t>(*id)] = TokenKind::control;
     state_.mergeable[static_cast<size_t>(*id)] = false;
-  }
+  };
+  for (const std::string_view name : kEndNames) correct(name);
+  correct(kMessageEnd);
 }
 
 void Loader::add_symbols() {
@@ -295,10 +300,10 @@ Result<void> Loader::add_merge(std::string_view text, uint32_t rank) {
 void Loader::build_specials() {
   std::vector<SpecialMatcher::Token> tokens;
   for (size_t i = 0; i < texts_.size(); ++i) {
-    const bool control = is_control(i);
-    if (!control && state_.kinds[i] != TokenKind::user_defined) continue;
     const auto id = static_cast<TokenId>(i);
-    if (state_.bytes_of(id).empty()) continue;
+    const bool user_defined = state_.kinds[i] == TokenKind::user_defined;
+    const bool control = is_control(i) || (!user_defined && state_.bytes_of(id) == kSlashS);
+    if ((!control && !user_defined) || state_.bytes_of(id).empty()) continue;
     tokens.push_back({.text = state_.bytes_of(id), .id = id, .control = control});
   }
   state_.specials = SpecialMatcher(std::move(tokens));
