@@ -21,6 +21,7 @@ endfunction()
 # Catch2 2.13 (Debian 12) has one target, v3 (Debian 13) another; tests include tests/support/catch.h.
 #   tandem_catch_test(name SOURCES... LINK targets... [LABELS l...] [TIMEOUT s])
 if(TANDEM_BUILD_TESTS)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   find_package(Catch2 REQUIRED)
   add_library(tandem_catch_main STATIC ${CMAKE_SOURCE_DIR}/tests/support/catch_main.cpp)
   if(TARGET Catch2::Catch2WithMain)

@@ -220,10 +220,11 @@ def config_text(pair, port):
              "[server]",
              f'listen = "127.0.0.1:{port}"',
              f"state_dir = {quoted(STATE / 'state')}",
-             f"run_dir = {quoted(run)}"]
+             f"run_dir = {quoted(run)}",
+             "", "[limits]", "streams = 512"]
     for role, (name, file) in zip(("default", "optional"), pair):
         lines += ["", f"[model.{role}]", f"name = {quoted(name)}", f"file = {quoted(file)}",
-                  "context_tokens = 4096", "slots = 4"]
+                  "context_tokens = 4096", "slots = 4", "queue_max = 256"]
     return "\n".join(lines) + "\n"
 
 
