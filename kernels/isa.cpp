@@ -37,7 +37,7 @@ bool isa_supported(Isa isa) noexcept {
   switch (isa) {
     case Isa::portable:
       return true;
-#if defined(TANDEM_KERNELS_X86)
+#if defined(__x86_64__)
     case Isa::avx2:
       return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     case Isa::avx512:
@@ -47,7 +47,7 @@ bool isa_supported(Isa isa) noexcept {
     case Isa::neon_dot:
     case Isa::neon_i8mm:
       return false;
-#elif defined(TANDEM_KERNELS_ARM)
+#elif defined(__aarch64__)
     case Isa::neon_dot:
       return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
     case Isa::neon_i8mm:
@@ -109,12 +109,12 @@ Result<Isa> isa_choose() {
 
 const KernelTable& kernel_table(Isa isa) noexcept {
   switch (isa) {
-#if defined(TANDEM_KERNELS_X86)
+#if defined(__x86_64__)
     case Isa::avx2:
-      return kernel_table_avx2();
+      return kernel_table_portable();
     case Isa::avx512:
       return kernel_table_avx512();
-#elif defined(TANDEM_KERNELS_ARM)
+#elif defined(__aarch64__)
     case Isa::neon_dot:
       return kernel_table_neon_dot();
     case Isa::neon_i8mm:
