@@ -13,12 +13,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/mutex.h"
 #include "base/result.h"
 #include "service/http/request_framer.h"
 #include "service/wire/error_map.h"
@@ -40,8 +40,41 @@ struct FrontLimits {
 // What check_head decided; opaque to the front, handed on with the request.
 struct Admission {
   size_t route = 0;
+  std::string id_in_path;
   std::string key_id;
   std::string request_id;
+};
+
+// A share of FrontLimits::buffered_bytes_max, given back on destruction. Move-only.
+class BufferedBytes {
+ public:
+  BufferedBytes() = default;
+  explicit BufferedBytes(std::atomic<int64_t>& total) : total_(&total) {}
+  BufferedBytes(BufferedBytes&& other) noexcept
+      : total_(std::exchange(other.total_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  BufferedBytes& operator=(BufferedBytes&& other) noexcept {
+    if (this != &other) {
+      resize(0);
+      total_ = std::exchange(other.total_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
+  BufferedBytes(const BufferedBytes&) = delete;
+  BufferedBytes& operator=(const BufferedBytes&) = delete;
+  ~BufferedBytes() { resize(0); }
+
+  // Returns the new sum of all shares.
+  int64_t resize(int64_t bytes) {
+    if (total_ == nullptr) return 0;
+    const int64_t change = bytes - bytes_;
+    bytes_ = bytes;
+    return total_->fetch_add(change, std::memory_order_relaxed) + change;
+  }
+
+ private:
+  std::atomic<int64_t>* total_ = nullptr;
+  int64_t bytes_ = 0;
 };
 
 // A request on its way to a worker, with the socket it came from.
@@ -50,10 +83,17 @@ struct ReadyRequest {
   std::string peer_address;
   RequestHead head;
   std::string body;
+  BufferedBytes body_share;
   std::string pipelined;  // bytes of the next request that arrived early
   Admission admission;
-  int64_t requests_served = 0;
   SteadyTime complete_at{};
+};
+
+struct Refusal {
+  const wire::ApiError& error;
+  std::string_view request_id;  // empty: none was given yet
+  bool head_only = false;       // the request was a HEAD
+  bool keep_alive = false;
 };
 
 class FrontHandler {
@@ -64,8 +104,7 @@ class FrontHandler {
   // Takes the request, or leaves it untouched and says why not (the front then answers).
   virtual std::optional<wire::ApiError> dispatch(ReadyRequest& request) = 0;
   // The whole response text for a refusal that the front writes itself.
-  virtual std::string render_refusal(const wire::ApiError& error, std::string_view request_id,
-                                     bool head_only) = 0;
+  virtual std::string render_refusal(const Refusal& refusal) = 0;
 };
 
 class Front {
@@ -92,17 +131,17 @@ class Front {
   void stop();
 
   // A worker finished its answer and the connection stays open.
-  void give_back(Fd socket, std::string peer_address, std::string pipelined,
-                 int64_t requests_served);
+  void give_back(Fd socket, std::string peer_address, std::string pipelined);
+  // A worker finished its last answer on a connection: the sending half is shut, what the client
+  // still sends is discarded for a bounded while, so that no reset overtakes the answer.
+  void finish(Fd socket, std::string peer_address);
   // A worker closed its connection: it no longer counts.
-  void connection_closed(const std::string& peer_address);
+  void connection_closed(std::string peer_address);
 
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
  private:
-  struct Loop;  // the thread's own state, in front.cpp
-  const FrontLimits limits_;
-  FrontHandler& handler_;
+  class Loop;  // the thread's own state, in front.cpp
   Counters counters_;
   std::unique_ptr<Loop> loop_;
   std::jthread thread_;

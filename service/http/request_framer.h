@@ -45,7 +45,7 @@ struct RequestHead {
 
 // Why a request is refused by its framing; the connection is closed after the answer.
 struct FramingError {
-  int status = 400;  // 400, 413, 414, 415, 431, 501, 505
+  int status = 400;  // 400, 413, 414, 417, 431, 501, 505
   const char* code = "";
   std::string message;
 };
@@ -76,25 +76,29 @@ class RequestFramer {
   size_t feed_head(std::string_view bytes);
   size_t feed_sized(std::string_view bytes);
   size_t feed_chunked(std::string_view bytes);
-  // Collects one line into line_; true when its CRLF was seen. Takes at most `line_bytes_max`.
-  bool take_line(std::string_view bytes, size_t line_bytes_max, size_t& taken);
+  // Collects one line into line_, up to its CRLF; returns the bytes taken. `line_done_` says that the
+  // CRLF was seen. Past `line_bytes_max` it calls fail(too_long).
+  size_t take_line(std::string_view bytes, size_t line_bytes_max, const FramingError& too_long);
   void on_request_line();
   void on_header_line();
+  bool read_target(std::string_view target);
   void on_head_end();
   void on_size_line();
   void on_trailer_line();
   bool read_host();
   bool read_transfer_encoding();
   bool read_content_length();
-  bool read_content_encoding();
+  bool read_expect();
   void read_connection();
-  void fail(int status, const char* code, std::string message);
+  bool fail(int status, const char* code, std::string message);  // always false
 
   FramerLimits limits_;
   State state_ = State::head;
   Step step_ = Step::request_line;
   bool started_ = false;
   bool saw_cr_ = false;
+  bool line_done_ = false;
+  bool skipped_empty_line_ = false;
   std::string line_;
   size_t head_bytes_ = 0;
   uint64_t remaining_ = 0;     // of the body or of the chunk

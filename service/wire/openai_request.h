@@ -1,8 +1,8 @@
 // The bodies of /v1/chat/completions, /v1/completions, /tokenize and /detokenize, from untrusted JSON to
-// plain structs. Permissive on unknown fields, strict on types and ranges. Every error is
-// invalid_argument with Error::path = the field and a message with the numbers; error_code() gives its
-// stable code. Ranges: reference of the OpenAI interface, with the usual extensions (top_k, min_p,
-// repetition_penalty, ignore_eos, chat_template_kwargs). Pure; any thread.
+// plain structs. Permissive on unknown fields, strict on types and ranges. Every refusal is a 400 with a
+// stable code, the field's path in `param` and the numbers in the message. Ranges: the OpenAI reference,
+// with the usual extensions (top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs).
+// Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "base/json.h"
 #include "base/protocol.h"
-#include "base/result.h"
+#include "service/wire/error_map.h"
 
 namespace tandem::service::wire {
 
@@ -46,6 +46,8 @@ struct CommonFields {
   bool include_usage = false;
   bool ignore_eos = false;
   int64_t top_logprobs = -1;  // -1: none asked
+  // Fields that were left out although they were meant to do something; reported in a header.
+  std::vector<std::string> ignored;
 };
 
 struct ChatRequest {
@@ -71,13 +73,19 @@ struct DetokenizeRequest {
   protocol::Detokenize detokenize;
 };
 
-Result<ChatRequest> parse_chat_request(const Json& body);
-Result<CompletionRequest> parse_completion_request(const Json& body);
-Result<TokenizeRequest> parse_tokenize_request(const Json& body);
-Result<DetokenizeRequest> parse_detokenize_request(const Json& body);
+template <typename T>
+using Parsed = std::variant<T, ApiError>;
 
-// Chat: what the client named, over `model_defaults` (general.sampling.* of the file) when it named no
-// sampling field at all, over neutral values. top_p 0 means greedy.
+Parsed<ChatRequest> parse_chat_request(const Json& body);
+Parsed<CompletionRequest> parse_completion_request(const Json& body);
+Parsed<TokenizeRequest> parse_tokenize_request(const Json& body);
+Parsed<DetokenizeRequest> parse_detokenize_request(const Json& body);
+
+// What parse_json had against the body.
+ApiError json_error(const Error& error);
+
+// Chat: neutral values, or the model's own (general.sampling.* of its file) when the client named none of
+// temperature, top_p, top_k and min_p, and over them what it named. top_p 0 means greedy.
 protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model_defaults);
 // Completions: whatever is not named is neutral.
 protocol::Sampling neutral_sampling(const SamplingFields& fields);

@@ -24,12 +24,13 @@ Json usage_json(const protocol::Usage& usage);
 // {"token","logprob","bytes","top_logprobs"} of the chat interface.
 Json chat_logprob_json(const protocol::ScoredToken& token);
 
-// Legacy log-probabilities of /v1/completions, collected token by token.
+// Legacy log-probabilities of /v1/completions, collected token by token. A logprob that is not a number
+// (the first token of a prompt has none) becomes null. Text offsets count characters of the answer.
 class LegacyLogprobs {
  public:
-  void add(const protocol::ScoredToken& token, bool first_of_prompt);
-  [[nodiscard]] Json take();  // the arrays so far; text offsets go on in the next one
-  [[nodiscard]] bool empty() const { return tokens_.empty(); }
+  void add(const protocol::ScoredToken& token);
+  // The arrays so far; offsets go on in the next one.
+  [[nodiscard]] Json take();
 
  private:
   Json::Array tokens_, token_logprobs_, top_logprobs_, text_offset_;
@@ -40,7 +41,7 @@ class LegacyLogprobs {
 struct ChoiceText {
   std::string text;
   std::string reasoning;
-  Json::Array chat_logprobs;
+  Json::Array chat_logprobs;  // entries of logprobs.content
   LegacyLogprobs legacy_logprobs;
   Json::Array tool_calls;
   std::string finish_reason;
@@ -50,8 +51,8 @@ struct ChoiceText {
 struct ChatDelta {
   size_t index = 0;
   bool role = false;  // first delta of its choice
-  std::string_view content;
-  std::string_view reasoning;
+  std::string_view content{};
+  std::string_view reasoning{};
   const Json* logprobs = nullptr;   // array for logprobs.content
   const Json* tool_call = nullptr;
   const char* finish_reason = nullptr;
@@ -63,7 +64,7 @@ Json chat_body(const AnswerHead& head, std::vector<ChoiceText>& choices, bool wi
 
 struct TextDelta {
   size_t index = 0;
-  std::string_view text;
+  std::string_view text{};
   const Json* logprobs = nullptr;
   const char* finish_reason = nullptr;
 };

@@ -1,0 +1,53 @@
+// AnswerRun: the generations behind one answer. One prompt with n choices is one generation; a list of
+// prompts is one each, started as the model's queue admits them. Events come out with the choice's
+// index in the answer. Used by one worker thread; the destructor cancels what still runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/protocol.h"
+#include "base/result.h"
+#include "service/generation.h"
+
+namespace tandem::service {
+
+class AnswerRun {
+ public:
+  struct Part {
+    std::unique_ptr<Prompt> prompt;
+    std::vector<protocol::Submit> choices;
+  };
+
+  AnswerRun(Model& model, std::vector<Part> parts);
+
+  // Starts what is admitted now. An error when that is nothing.
+  Result<void> start();
+  // The next event of any choice; empty when none came before the deadline, or when done().
+  std::optional<GenerationEvent> next_event(SteadyTime deadline);
+  [[nodiscard]] bool done() const { return running_.empty() && next_part_ == parts_.size(); }
+  void cancel();
+
+ private:
+  struct Running {
+    std::unique_ptr<Generation> generation;
+    size_t first_choice = 0;  // its index in the answer
+  };
+
+  std::optional<GenerationEvent> poll(Running& running, SteadyTime deadline);
+  // Removes generations that ended and starts waiting parts; an error of a later part is its event.
+  void refill();
+
+  Model& model_;
+  std::vector<Part> parts_;
+  size_t next_part_ = 0;
+  size_t next_choice_ = 0;
+  size_t turn_ = 0;
+  std::vector<Running> running_;
+  std::optional<GenerationEvent> failure_;
+};
+
+}  // namespace tandem::service

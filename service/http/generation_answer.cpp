@@ -1,0 +1,219 @@
+#include "service/http/generation_answer.h"
+
+#include <chrono>
+#include <utility>
+#include <variant>
+
+namespace tandem::service {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kEventsPerWrite = 32;
+constexpr const char* kClientGone = "client_disconnected";
+
+wire::ApiError shutting_down() {
+  wire::ApiError error =
+      wire::api_error(503, "shutting_down", "the service stopped before the answer was complete");
+  error.never_retry = true;
+  return error;
+}
+
+wire::ApiError out_of_time(const HandlerContext& context) {
+  return wire::api_error(504, "deadline_exceeded",
+                         "the answer was not complete after " +
+                             std::to_string(context.options.request_deadline_ms) + " ms");
+}
+
+// What every waiting loop asks between two events. Shared by both kinds of answer.
+struct Watch {
+  const HandlerContext& context;
+  const Exchange& exchange;
+  SteadyTime deadline;
+
+  Watch(const HandlerContext& owner, const Exchange& client)
+      : context(owner),
+        exchange(client),
+        deadline(client.complete_at() + milliseconds(owner.options.request_deadline_ms)) {}
+
+  [[nodiscard]] std::optional<wire::ApiError> must_end() const {
+    if (context.stopping.load(std::memory_order_relaxed)) return shutting_down();
+    if (std::chrono::steady_clock::now() >= deadline) return out_of_time(context);
+    return std::nullopt;
+  }
+  [[nodiscard]] SteadyTime next_look() const {
+    return std::chrono::steady_clock::now() + milliseconds(context.options.peer_poll_ms);
+  }
+};
+
+void note_event(RequestTracker& tracker, const protocol::Event& event) {
+  if (std::holds_alternative<protocol::ContentEvent>(event.body)) tracker.token();
+  if (const auto* finish = std::get_if<protocol::FinishEvent>(&event.body)) {
+    tracker.set_timing(finish->timing);
+  }
+}
+
+// A choice that ended as cancelled without our asking was ended by the engine.
+std::optional<wire::ApiError> failure_of(const Model& model, const GenerationEvent& event) {
+  if (const auto* error = std::get_if<Error>(&event.body)) {
+    return wire::map_error(*error, model.retry_after_s());
+  }
+  const auto& body = std::get<protocol::Event>(event.body).body;
+  const auto* finish = std::get_if<protocol::FinishEvent>(&body);
+  if (finish != nullptr && finish->reason == protocol::FinishReason::cancelled) {
+    wire::ApiError error = wire::api_error(503, "generation_cancelled",
+                                           "the engine ended the generation");
+    error.retry_after_s = 1;
+    return error;
+  }
+  return std::nullopt;
+}
+
+Answer abandoned(GenerationParts& parts) {
+  parts.run->cancel();
+  parts.tracker->cancelled(kClientGone);
+  Answer answer;
+  answer.abandoned = true;
+  return answer;
+}
+
+class TokenStream final : public StreamSource {
+ public:
+  TokenStream(const HandlerContext& context, const Exchange& exchange, GenerationParts parts,
+              std::optional<GenerationEvent> first)
+      : context_(context),
+        exchange_(exchange),
+        watch_(context_, exchange_),
+        parts_(std::move(parts)),
+        first_(std::move(first)),
+        last_write_(std::chrono::steady_clock::now()) {}
+
+  Next next(const StreamWriter& write) override {
+    if (exchange_.peer_gone()) return gone();
+    if (const auto error = watch_.must_end()) return fail(write, *error);
+    auto event = first_.has_value() ? std::exchange(first_, std::nullopt)
+                                    : parts_.run->next_event(watch_.next_look());
+    if (!event.has_value()) return wait(write);
+    std::string text;
+    for (int i = 0; event.has_value(); ++i) {
+      if (const auto error = failure_of(parts_.model, *event)) {
+        if (!text.empty() && !write(text)) return gone();
+        return fail(write, *error);
+      }
+      const auto& body = std::get<protocol::Event>(event->body);
+      note_event(*parts_.tracker, body);
+      text += parts_.writer->chunk(event->choice, body);
+      if (i >= kEventsPerWrite || parts_.run->done()) break;
+      event = parts_.run->next_event(SteadyTime{});
+    }
+    const bool done = parts_.run->done();
+    if (done) text += parts_.writer->tail();
+    if (!put(write, text)) return gone();
+    if (!done) return Next::more;
+    parts_.tracker->set_usage(parts_.writer->usage());
+    parts_.tracker->finished(parts_.writer->finish_reason());
+    return Next::done;
+  }
+
+ private:
+  bool put(const StreamWriter& write, std::string_view text) {
+    last_write_ = std::chrono::steady_clock::now();
+    return text.empty() || write(text);
+  }
+
+  Next wait(const StreamWriter& write) {
+    const auto silent = std::chrono::steady_clock::now() - last_write_;
+    if (silent < milliseconds(context_.options.ping_ms)) return Next::more;
+    return put(write, wire::kSsePing) ? Next::more : gone();
+  }
+
+  Next gone() {
+    parts_.run->cancel();
+    parts_.tracker->set_usage(parts_.writer->usage());
+    parts_.tracker->cancelled(kClientGone);
+    return Next::abort;
+  }
+
+  // A stream that ended cleanly would be taken for success: an error event, and no final chunk.
+  Next fail(const StreamWriter& write, const wire::ApiError& error) {
+    parts_.run->cancel();
+    parts_.tracker->set_usage(parts_.writer->usage());
+    parts_.tracker->error(error, 200);
+    // Whether the client still takes it changes nothing any more.
+    static_cast<void>(write(wire::sse_event(wire::error_json(error))));
+    return Next::abort;
+  }
+
+  const HandlerContext context_;
+  const Exchange exchange_;
+  const Watch watch_;
+  GenerationParts parts_;
+  std::optional<GenerationEvent> first_;
+  SteadyTime last_write_;
+};
+
+}  // namespace
+
+std::unique_ptr<StreamSlot> StreamSlot::take(const HandlerContext& context) {
+  auto slot = std::make_unique<StreamSlot>(context.active_streams);
+  const int64_t active = context.active_streams.load(std::memory_order_relaxed);
+  return active > static_cast<int64_t>(context.options.streams_max) ? nullptr : std::move(slot);
+}
+
+StreamSlot::StreamSlot(std::atomic<int64_t>& active) : active_(active) {
+  active_.fetch_add(1, std::memory_order_relaxed);
+}
+
+StreamSlot::~StreamSlot() { active_.fetch_sub(1, std::memory_order_relaxed); }
+
+Answer refuse(RequestTracker& tracker, const wire::ApiError& error) {
+  tracker.error(error, error.status);
+  return error_answer(error);
+}
+
+Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
+                    GenerationParts parts) {
+  const Watch watch(context, exchange);
+  while (!parts.run->done()) {
+    if (exchange.peer_gone()) return abandoned(parts);
+    if (const auto error = watch.must_end()) return refuse(*parts.tracker, *error);
+    const auto event = parts.run->next_event(watch.next_look());
+    if (!event.has_value()) continue;
+    if (const auto error = failure_of(parts.model, *event)) {
+      parts.run->cancel();
+      return refuse(*parts.tracker, *error);
+    }
+    const auto& body = std::get<protocol::Event>(event->body);
+    note_event(*parts.tracker, body);
+    parts.writer->collect(event->choice, body);
+  }
+  parts.tracker->set_usage(parts.writer->usage());
+  parts.tracker->finished(parts.writer->finish_reason());
+  return json_answer(parts.writer->body());
+}
+
+Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
+                     GenerationParts parts) {
+  const Watch watch(context, exchange);
+  const SteadyTime commit_at =
+      std::chrono::steady_clock::now() + milliseconds(context.options.first_event_ms);
+  std::optional<GenerationEvent> first;
+  while (!first.has_value() && std::chrono::steady_clock::now() < commit_at) {
+    if (exchange.peer_gone()) return abandoned(parts);
+    if (const auto error = watch.must_end()) return refuse(*parts.tracker, *error);
+    first = parts.run->next_event(watch.next_look());
+  }
+  if (first.has_value()) {
+    if (const auto error = failure_of(parts.model, *first)) {
+      parts.run->cancel();
+      return refuse(*parts.tracker, *error);
+    }
+  }
+  Answer answer;
+  answer.content_type = "text/event-stream";
+  answer.stream = std::make_unique<TokenStream>(context, exchange, std::move(parts),
+                                                std::move(first));
+  return answer;
+}
+
+}  // namespace tandem::service

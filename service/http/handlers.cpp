@@ -1,0 +1,167 @@
+// The small endpoints: models, tokenize, detokenize, health, metrics, root.
+#include "service/http/handlers.h"
+
+#include <sys/random.h>
+
+#include <array>
+#include <chrono>
+#include <utility>
+#include <variant>
+
+#include "base/check.h"
+#include "base/utf8.h"
+#include "service/wire/openai_request.h"
+
+namespace tandem::service {
+namespace {
+
+constexpr int64_t kTokenizeDeadlineMs = 30'000;
+
+Json model_json(const Model& model, int64_t created_unix_s) {
+  const ModelInfo& info = model.info();
+  const ModelStatus status = model.status();
+  Json json = Json::object();
+  json.set("id", info.name).set("object", "model");
+  json.set("created", status.ready_unix_s > 0 ? status.ready_unix_s : created_unix_s);
+  json.set("owned_by", "tandem");
+  json.set("role", role_name(info.role));
+  json.set("state", model_state_name(status.state));
+  Json::Array aliases;
+  for (const std::string& alias : info.aliases) aliases.emplace_back(alias);
+  json.set("aliases", std::move(aliases));
+  if (status.facts.has_value()) {
+    // What vLLM's clients look for.
+    json.set("max_model_len", status.facts->context_tokens_max);
+  }
+  return json;
+}
+
+Answer not_ready(std::string reason) {
+  wire::ApiError error = wire::api_error(503, "not_ready", std::move(reason));
+  error.retry_after_s = 1;
+  return error_answer(error);
+}
+
+// llama-server's way: text where the bytes are text, else the bytes.
+Json piece_json(const std::string& bytes) {
+  if (utf8::is_valid(bytes)) return bytes;
+  Json::Array list;
+  for (const char c : bytes) list.emplace_back(int{static_cast<unsigned char>(c)});
+  return list;
+}
+
+std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
+                                                const std::string& name, const char* param) {
+  auto found = context.services.models.resolve(name);
+  if (found.ok()) return *found;
+  return wire::api_error(404, "model_not_found", "the model \"" + name + "\" does not exist",
+                         param);
+}
+
+SteadyTime tokenize_deadline(const HandlerContext& context) {
+  return context.services.clock.now() + std::chrono::milliseconds(kTokenizeDeadlineMs);
+}
+
+// The body as JSON, then as a request.
+template <typename Request, typename Parse>
+wire::Parsed<Request> read_request(const Exchange& exchange, Parse parse) {
+  auto json = parse_json(exchange.body());
+  if (!json.ok()) return wire::json_error(json.error());
+  exchange.free_body();
+  return parse(*json);
+}
+
+}  // namespace
+
+Answer handle_models(const HandlerContext& context) {
+  Json::Array list;
+  for (const Model* model : context.services.models.all()) {
+    list.push_back(model_json(*model, context.services.clock.unix_seconds()));
+  }
+  return json_answer(Json::object().set("object", "list").set("data", std::move(list)));
+}
+
+Answer handle_model(const HandlerContext& context, const Exchange& exchange) {
+  const auto found = find_model(context, exchange.admission().id_in_path, "");
+  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
+  return json_answer(
+      model_json(*std::get<Model*>(found), context.services.clock.unix_seconds()));
+}
+
+Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) {
+  auto parsed = read_request<wire::TokenizeRequest>(exchange, wire::parse_tokenize_request);
+  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return error_answer(*error);
+  const auto& request = std::get<wire::TokenizeRequest>(parsed);
+  const auto found = find_model(context, request.model, "model");
+  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
+  Model& model = *std::get<Model*>(found);
+  const auto tokens = model.tokenize(request.tokenize, tokenize_deadline(context));
+  if (!tokens.ok()) return error_answer(wire::map_error(tokens.error(), model.retry_after_s()));
+  Json::Array list;
+  list.reserve(tokens->tokens.size());
+  for (size_t i = 0; i < tokens->tokens.size(); ++i) {
+    const Json id(int64_t{tokens->tokens[i]});
+    if (request.tokenize.with_pieces && i < tokens->pieces.size()) {
+      list.push_back(Json::object().set("id", id).set("piece", piece_json(tokens->pieces[i])));
+    } else {
+      list.push_back(id);
+    }
+  }
+  return json_answer(Json::object().set("tokens", std::move(list)));
+}
+
+Answer handle_detokenize(const HandlerContext& context, const Exchange& exchange) {
+  auto parsed = read_request<wire::DetokenizeRequest>(exchange, wire::parse_detokenize_request);
+  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return error_answer(*error);
+  const auto& request = std::get<wire::DetokenizeRequest>(parsed);
+  const auto found = find_model(context, request.model, "model");
+  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
+  Model& model = *std::get<Model*>(found);
+  auto text = model.detokenize(request.detokenize, tokenize_deadline(context));
+  if (!text.ok()) return error_answer(wire::map_error(text.error(), model.retry_after_s()));
+  return json_answer(Json::object().set("content", std::move(text->text)));
+}
+
+Answer handle_alive() { return json_answer(Json::object().set("status", "ok")); }
+
+// The optional model's state never blocks readiness.
+Answer handle_ready(const HandlerContext& context) {
+  ModelDirectory& models = context.services.models;
+  if (context.draining.load(std::memory_order_relaxed) || models.draining()) {
+    return not_ready("the service is shutting down");
+  }
+  const auto found = models.resolve("");
+  if (!found.ok()) return not_ready("there is no default model");
+  if ((*found)->status().state != ModelState::ready) {
+    return not_ready("the default model is not ready");
+  }
+  return handle_alive();
+}
+
+Answer handle_metrics(const HandlerContext& context) {
+  Answer answer;
+  answer.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  answer.body = context.services.metrics.render();
+  return answer;
+}
+
+Answer handle_root() {
+  Answer answer;
+  answer.content_type = "text/plain; charset=utf-8";
+  answer.body = "Tandem: two models, one box. The interface is under /v1.\n";
+  return answer;
+}
+
+std::string random_id(std::string_view prefix) {
+  std::array<unsigned char, 12> bytes{};
+  CHECK(::getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  static constexpr std::string_view kHex = "0123456789abcdef";
+  std::string id(prefix);
+  for (const unsigned char byte : bytes) {
+    id += kHex[byte >> 4];
+    id += kHex[byte & 15];
+  }
+  return id;
+}
+
+}  // namespace tandem::service
