@@ -57,7 +57,8 @@ class Banned:
 
 BANNED = [
     Banned("throw", r"\bthrow\b", "return an Error"),
-    Banned("new", r"(?<!::)\bnew\b(?!\s*\()(?=\s+[A-Za-z_:])", "std::make_unique"),
+    Banned("new", r"(?<!::)\bnew\b(?!\s*\()(?=\s+[A-Za-z_:])",
+           "std::make_unique; for a private constructor std::unique_ptr<T>(new T(...)) in one line"),
     Banned("new", r"\boperator\s+new\b|\bnew\s*\(", "std::make_unique"),
     Banned("delete", r"(?<!= )(?<!=)\bdelete\b", "a value or unique_ptr"),
     Banned("malloc", r"\b(malloc|calloc|realloc|strdup|alloca)\s*\(", "std::vector or unique_ptr"),
@@ -92,6 +93,8 @@ TEXT_BANNED = [  # in every text file of the repository, scripts and documents i
     Banned("registry-host", r"\b(pypi\.org|pythonhosted|deb\.debian|registry\.npmjs)", "the package's name only",
            allowed=r"tests/tidy/"),
 ]
+
+OWNED_AT_ONCE = re.compile(r"\bunique_ptr<(?:const )?([\w:]+)>(?: \w+)?\(new \1\(")
 
 CODE_SUFFIXES = {".h", ".cpp", ".cc", ".cu", ".cuh"}
 TEXT_SUFFIXES = CODE_SUFFIXES | {".py", ".md", ".txt", ".cmake", ".sh", ".toml", ".service", ".sql", ""}
@@ -155,6 +158,8 @@ def check_words(path, code_lines):
             continue
         pattern = re.compile(banned.pattern)
         for number, line in enumerate(code_lines, 1):
+            if banned.rule == "new" and OWNED_AT_ONCE.search(line):
+                continue
             if "#include" not in line and pattern.search(line):
                 yield Finding(path, number, banned.rule, f"banned; instead: {banned.instead}")
 

@@ -47,6 +47,7 @@ class BadSnippets(unittest.TestCase):
     def test_words(self):
         for rule, line in [
             ("throw", 'if (bad) throw std::runtime_error("x");'), ("new", "auto* p = new Widget();"),
+            ("new", "std::unique_ptr<Base> p(new Derived());"),
             ("new", "void* p = ::operator new(8);"), ("delete", "delete p;"), ("delete", "  delete[] p;"),
             ("detach", "worker.detach();"), ("detach", "worker->detach ();"), ("thread", "std::thread worker(run);"),
             ("sleep", "std::this_thread::sleep_for(1ms);"), ("sleep", "usleep(100);"), ("sleep", "sleep(1);"),
@@ -106,6 +107,8 @@ class GoodSnippets(unittest.TestCase):
             ("service/http/a.cpp", "#include <httplib.h>\n"),
             ("kernels/a.cpp", "#include <immintrin.h>\n"),
             ("base/a.cpp", 'const char* s = "new throw delete";  // delete and throw, anew\n'),
+            ("base/a.cpp", "return std::unique_ptr<Store>(new Store(std::move(path)));\n"),
+            ("base/a.cpp", "std::unique_ptr<Slot> slot(new Slot(n));\n"),
             ("base/a.cpp", "A(const A&) = delete;\nA& operator=(const A&) = delete;\n"),
             ("base/a.cpp", 'const char* s = R"(throw x; } } { new T)";\nint separated = 1\'000\'000;\n'),
             ("base/a.cpp", "void f() {\n" + "  work();\n" * 68 + "}\n"),
