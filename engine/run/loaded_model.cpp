@@ -1,0 +1,131 @@
+#include "engine/run/loaded_model.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/run/batch.h"
+#include "kernels/isa.h"
+
+namespace tandem::engine {
+namespace {
+
+// Cores that this process may use, not those of the machine.
+int64_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+StepLimits step_limits_from(const EngineOptions& options) {
+  const BatchLimits defaults;
+  StepLimits limits;
+  limits.rows_max = std::max(options.batch_tokens, options.slots + LoadedModel::kChunkTokens);
+  limits.logit_rows_max = options.slots + defaults.scored_chunk_tokens;
+  limits.items_max = options.slots;
+  return limits;
+}
+
+// general.sampling.*: the authors' defaults, told to the service, never applied here.
+Json sampling_defaults(const GgufMetadata& metadata) {
+  constexpr std::string_view kPrefix = "general.sampling.";
+  Json defaults = Json::object();
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    if (!entry.key.starts_with(kPrefix)) continue;
+    const std::string_view name = entry.key.substr(kPrefix.size());
+    if (const auto whole = entry.value.to_int()) {
+      defaults.set(name, *whole);
+    } else if (const auto real = entry.value.to_float()) {
+      defaults.set(name, *real);
+    }
+  }
+  return defaults;
+}
+
+std::string text_or_empty(const GgufMetadata& metadata, std::string_view key) {
+  const auto value = metadata.get_string_or(key, "");
+  return value.ok() ? std::string(*value) : std::string();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
+                                                       const EngineOptions& options,
+                                                       const Clock& clock) {
+  auto loaded = std::make_unique<LoadedModel>(Key{});
+  TRY_ASSIGN(loaded->text, ModelText::load(file.metadata(), clock));
+  TRY_ASSIGN(loaded->model, Model::load(file));
+  const auto tokens = static_cast<int64_t>(loaded->text->tokenizer().token_count());
+  const int64_t rows = loaded->model->config().vocab;
+  if (tokens > rows) {  // a token without an embedding could be asked for
+    return make_error(Errc::corrupt, "the tokenizer has " + std::to_string(tokens) +
+                                         " tokens, the embedding " + std::to_string(rows) +
+                                         " rows");
+  }
+  loaded->step_limits = step_limits_from(options);
+  const budget::PlanInput input = loaded->plan_input(options);
+  log::info("memory plan: " + budget::plan_text(budget::make_plan(input)));
+  if (options.memory_limit_bytes > 0) {
+    TRY(budget::check_plan(input, options.memory_limit_bytes));
+  }
+  TRY(loaded->allocate(options));
+  loaded->fill_facts(file, options);
+  return loaded;
+}
+
+budget::PlanInput LoadedModel::plan_input(const EngineOptions& options) const {
+  const StateShape shape = model->state_shape(options.context_tokens);
+  const int64_t full = PagePool::pages_for_tokens(shape.tokens_max) * shape.page_bytes;
+  budget::PlanInput input;
+  input.weights_bytes = model->weight_bytes();
+  input.kv_bytes = options.kv_bytes > 0 ? options.kv_bytes : full * options.slots;
+  input.kv_bytes_per_page = shape.page_bytes;
+  input.recurrent_bytes_per_sequence = shape.recurrent_bytes;
+  input.slots = options.slots;
+  input.workspace_bytes = Step::workspace_bytes(*model, step_limits);
+  input.tokenizer_bytes = static_cast<int64_t>(text->tokenizer().memory_bytes());
+  return input;
+}
+
+Result<void> LoadedModel::allocate(const EngineOptions& options) {
+  const budget::PlanInput input = plan_input(options);
+  TRY_ASSIGN(weights, ledger.reserve(budget::Tag::weights, input.weights_bytes));
+  TRY_ASSIGN(tokenizer, ledger.reserve(budget::Tag::tokenizer, input.tokenizer_bytes));
+  const StateShape shape = model->state_shape(options.context_tokens);
+  TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes));
+  TRY_ASSIGN(const kernels::Isa isa, kernels::isa_choose());
+  const int64_t threads = options.threads > 0 ? options.threads : usable_cores();
+  compute = std::make_unique<kernels::Compute>(
+      kernels::ComputeOptions{.threads = static_cast<int>(threads),
+                              .isa = isa,
+                              .scratch_bytes_per_thread = Step::scratch_bytes_per_thread(*model)});
+  TRY_ASSIGN(step, Step::create(*model, *store, *compute, ledger, step_limits));
+  return {};
+}
+
+void LoadedModel::fill_facts(const GgufFile& file, const EngineOptions& options) {
+  const GgufMetadata& metadata = file.metadata();
+  uint64_t parameters = 0;
+  for (const GgufTensor& tensor : file.tensors()) parameters += tensor.elements();
+  facts.architecture = text_or_empty(metadata, "general.architecture");
+  facts.name = text_or_empty(metadata, "general.name");
+  facts.file = file.path();
+  facts.file_bytes = static_cast<int64_t>(file.file_bytes());
+  facts.parameters = static_cast<int64_t>(parameters);
+  facts.context_tokens_max = store->shape().tokens_max;
+  facts.slots = options.slots;
+  facts.vocab_size = static_cast<int64_t>(text->tokenizer().token_count());
+  facts.weights_bytes = model->weight_bytes();
+  facts.kv_bytes = store->pool().bytes();
+  facts.kv_bytes_per_token = model->kv_bytes_per_token();
+  facts.state_bytes_per_sequence = model->recurrent_bytes_per_sequence();
+  facts.has_chat_template = text->has_chat_template();
+  facts.has_draft_block = model->config().draft_blocks > 0;
+  facts.isa = kernels::isa_name(compute->isa());
+  facts.threads = compute->threads();
+  facts.sampling = sampling_defaults(metadata);
+}
+
+}  // namespace tandem::engine

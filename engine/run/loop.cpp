@@ -1,0 +1,306 @@
+#include "engine/run/loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/overloaded.h"
+#include "engine/run/process_memory.h"
+
+namespace tandem::engine {
+namespace {
+
+BatchLimits limits_from(const StepRunnerLimits& runner, const LoopOptions& options) {
+  BatchLimits limits;
+  limits.rows_max = std::min(runner.rows_max, options.batch_tokens);
+  limits.logit_rows_max = runner.logit_rows_max;
+  limits.items_max = runner.items_max;
+  limits.chunk_tokens = options.chunk_tokens;
+  limits.prefill_rows_max = 2 * options.chunk_tokens;  // until the pace is known
+  // Room for one block of either kind beside all decodes: prompts always make progress.
+  CHECK(limits.items_max >= options.slots);
+  CHECK(limits.rows_max >= options.slots + limits.chunk_tokens);
+  CHECK(limits.logit_rows_max >= options.slots + limits.scored_chunk_tokens);
+  return limits;
+}
+
+void log_end(const Request& request, const char* how, const protocol::FinishEvent& event) {
+  const protocol::Timing& t = event.timing;
+  std::string line = "request " + std::to_string(request.key().id) + " " + how +
+                     ": prompt_tokens " + std::to_string(event.usage.prompt_tokens) +
+                     " completion_tokens " + std::to_string(event.usage.completion_tokens) +
+                     " queue_us " + std::to_string(t.queue_us) + " prefill_us " +
+                     std::to_string(t.prefill_us) + " decode_us " + std::to_string(t.decode_us);
+  log::info(line);
+}
+
+}  // namespace
+
+Loop::Loop(const Parts& parts, const LoopOptions& options)
+    : parts_(parts),
+      options_(options),
+      batch_limits_(limits_from(parts.runner.limits(), options)),
+      outbox_(parts.io) {}
+
+Loop::~Loop() = default;
+
+void Loop::run() {
+  while (!ended_) {
+    if (!turn()) wait_for_command();
+  }
+}
+
+bool Loop::turn() {
+  bool worked = false;
+  while (auto command = parts_.inbox.try_pop()) {
+    take(std::move(*command));
+    worked = true;
+  }
+  if (exit_by_ && parts_.clock.now() >= *exit_by_) cancel_all();
+  sweep();
+  admit();
+  if (step()) worked = true;
+  sweep();
+  settle_drain();
+  if (!outbox_.flush()) return false;
+  if (!worked && running_.empty()) {
+    const auto sound = check_integrity();
+    CHECK_MSG(sound.ok(), sound.ok() ? "" : sound.error().message.c_str());
+  }
+  return worked;
+}
+
+// Sleeps until a command comes; shortly when the io thread has to catch up.
+void Loop::wait_for_command() {
+  if (ended_) return;
+  std::optional<LoopCommand> command;
+  if (!outbox_.empty()) {
+    command = parts_.inbox.pop_until(parts_.clock.now() + std::chrono::milliseconds(1));
+  } else if (exit_by_) {
+    command = parts_.inbox.pop_until(*exit_by_);
+  } else {
+    command = parts_.inbox.pop();
+    if (!command) ended_ = true;  // closed
+  }
+  if (command) take(std::move(*command));
+}
+
+void Loop::take(LoopCommand command) {
+  std::visit(Overloaded{
+                 [this](std::unique_ptr<SubmitCommand>& c) { submit(std::move(*c)); },
+                 [this](CancelCommand& c) { cancel(c.key); },
+                 [this](CreditCommand& c) {
+                   if (Request* request = find(c.key)) request->add_credit(c.events);
+                 },
+                 [this](ConnectionLostCommand& c) { lose(c.connection); },
+                 [this](FlowCommand& c) {
+                   c.paused ? void(paused_.insert(c.connection))
+                            : void(paused_.erase(c.connection));
+                 },
+                 [this](StatsCommand& c) {
+                   outbox_.frame(c.key, FrameType::stats_reply, stats().to_json());
+                 },
+                 [this](DrainCommand& c) { drain(c); },
+             },
+             command);
+}
+
+Request* Loop::find(const RequestKey& key) {
+  for (const Requests* list : {&running_, &waiting_}) {
+    for (const auto& request : *list) {
+      if (request->key() == key && !is_terminal(request->state())) return request.get();
+    }
+  }
+  return nullptr;
+}
+
+void Loop::submit(SubmitCommand command) {
+  const RequestKey key = command.key;
+  const auto refuse = [&](const Error& error) {
+    ++counters_.requests_failed;
+    outbox_.failed(key, error);
+  };
+  if (state_ != protocol::EngineState::ready) {
+    return refuse(make_error(Errc::unavailable, "the engine is draining"));
+  }
+  const int64_t open = static_cast<int64_t>(running_.size() + waiting_.size());
+  if (open >= options_.slots + options_.queue_max) {
+    return refuse(make_error(Errc::exhausted, std::to_string(open) + " requests, " +
+                                                  std::to_string(options_.slots) + " slots and " +
+                                                  std::to_string(options_.queue_max) +
+                                                  " places in the queue"));
+  }
+  const auto prompt = static_cast<int64_t>(command.prompt.size());
+  const int64_t kv_tokens = parts_.store.pool().counts().all * kPageTokens;
+  const RequestLimits limits{
+      .vocab = parts_.runner.limits().vocab,
+      .context_tokens = std::min(options_.context_tokens, kv_tokens),
+  };
+  if (prompt + 1 <= options_.context_tokens) {  // else the context is the reason to give
+    const auto fits = parts_.store.check_can_ever_fit(prompt + 1);
+    if (!fits.ok()) return refuse(fits.error());
+  }
+  uint64_t drawn = 0;
+  if (!command.submit.sampling.seed) drawn = options_.seed + 0x9E3779B97F4A7C15U * ++seeds_drawn_;
+  auto request = Request::create(std::move(command), parts_.text, limits, drawn);
+  if (!request.ok()) return refuse(request.error());
+  waiting_.push_back(std::move(*request));
+}
+
+void Loop::cancel(const RequestKey& key) {
+  if (Request* request = find(key)) end(*request, protocol::FinishReason::cancelled);
+}
+
+void Loop::cancel_all() {
+  for (Requests* list : {&running_, &waiting_}) {
+    for (const auto& request : *list) {
+      if (!is_terminal(request->state())) end(*request, protocol::FinishReason::cancelled);
+    }
+  }
+}
+
+void Loop::lose(ConnectionId connection) {
+  for (Requests* list : {&running_, &waiting_}) {
+    for (const auto& request : *list) {
+      const bool theirs = request->key().connection == connection;
+      if (theirs && !is_terminal(request->state())) {
+        end(*request, protocol::FinishReason::cancelled);
+      }
+    }
+  }
+  std::erase_if(drain_waiters_, [&](const RequestKey& key) { return key.connection == connection; });
+  paused_.erase(connection);
+  outbox_.drop(connection);
+}
+
+void Loop::drain(const DrainCommand& command) {
+  if (command.key) drain_waiters_.push_back(*command.key);
+  if (command.exit_by) exit_by_ = *command.exit_by;
+  if (state_ == protocol::EngineState::draining) return;
+  state_ = protocol::EngineState::draining;
+  outbox_.state({.state = state_, .message = "draining", .facts = {}});
+  log::info("draining: " + std::to_string(running_.size()) + " running, " +
+            std::to_string(waiting_.size()) + " waiting");
+}
+
+void Loop::settle_drain() {
+  if (state_ != protocol::EngineState::draining || !running_.empty() || !waiting_.empty()) return;
+  for (const RequestKey& key : std::exchange(drain_waiters_, {})) {
+    outbox_.frame(key, FrameType::drained, Json::object());
+  }
+  if (exit_by_ && outbox_.flush()) ended_ = true;
+}
+
+int64_t Loop::pages_for(const Request& request) const {
+  const int64_t held =
+      request.sequence() ? static_cast<int64_t>(request.sequence()->pages().size()) : 0;
+  const int64_t promised = PagePool::pages_for_tokens(request.tokens_to_reserve());
+  return std::min(std::max(promised, held), parts_.store.pool().counts().all);
+}
+
+int64_t Loop::pages_promised() const {
+  int64_t sum = 0;
+  for (const auto& request : running_) sum += pages_for(*request);
+  return sum;
+}
+
+void Loop::admit() {
+  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.slots) {
+    Request& request = *waiting_.front();
+    const int64_t all = parts_.store.pool().counts().all;
+    if (!running_.empty() && pages_promised() + pages_for(request) > all) return;
+    auto sequence = parts_.store.create_sequence();
+    if (!sequence.ok()) {
+      if (!running_.empty()) return;  // someone's end will make room
+      end_failed(request, sequence.error());
+      sweep();
+      continue;
+    }
+    request.give_sequence(std::move(*sequence), parts_.clock.now());
+    request.move_to(RequestState::prefilling);
+    running_.push_back(std::move(waiting_.front()));
+    waiting_.erase(waiting_.begin());
+  }
+}
+
+void Loop::preempt_youngest() {
+  CHECK_MSG(running_.size() > 1, "a request alone always fits");
+  Request& youngest = *running_.back();
+  youngest.drop_sequence();
+  youngest.move_to(RequestState::queued);
+  waiting_.insert(waiting_.begin(), std::move(running_.back()));
+  running_.pop_back();
+  log::info("request " + std::to_string(waiting_.front()->key().id) + " preempted: no pages left");
+}
+
+void Loop::end(Request& request, protocol::FinishReason reason) {
+  const protocol::FinishEvent event = request.finish(reason, parts_.clock.now());
+  const bool cancelled = reason == protocol::FinishReason::cancelled;
+  cancelled ? ++counters_.requests_cancelled : ++counters_.requests_finished;
+  log_end(request, finish_reason_name(event.reason), event);
+  close(request, cancelled ? RequestState::cancelled : RequestState::finished);
+  outbox_.event(request.key(), protocol::Event{event});
+}
+
+void Loop::end_failed(Request& request, const Error& error) {
+  ++counters_.requests_failed;
+  log::warning("request " + std::to_string(request.key().id) + " failed: " + error.message);
+  close(request, RequestState::failed);
+  outbox_.failed(request.key(), error);
+}
+
+// The one way to a terminal state: slot and pages are free when it returns.
+void Loop::close(Request& request, RequestState state) {
+  request.move_to(state);
+  request.drop_sequence();
+}
+
+// Removes ended requests from the lists.
+void Loop::sweep() {
+  const auto is_ended = [](const auto& request) { return is_terminal(request->state()); };
+  std::erase_if(running_, is_ended);
+  std::erase_if(waiting_, is_ended);
+}
+
+Result<void> Loop::check_integrity() const {
+  TRY(parts_.store.check_integrity());
+  const auto broken = [](std::string what) { return make_error(Errc::internal, std::move(what)); };
+  if (parts_.store.sequences() != static_cast<int64_t>(running_.size())) {
+    return broken(std::to_string(parts_.store.sequences()) + " sequences, " +
+                  std::to_string(running_.size()) + " running requests");
+  }
+  if (static_cast<int64_t>(running_.size()) > options_.slots) return broken("more requests than slots");
+  for (const auto& request : running_) {
+    const bool runs = request->state() == RequestState::prefilling ||
+                      request->state() == RequestState::decoding;
+    if (!runs || request->sequence() == nullptr) return broken("a running request without a slot");
+  }
+  for (const auto& request : waiting_) {
+    if (request->state() != RequestState::queued || request->sequence() != nullptr) {
+      return broken("a waiting request with a slot");
+    }
+  }
+  return {};
+}
+
+protocol::Stats Loop::stats() const {
+  protocol::Stats stats = counters_;
+  const PageCounts& pages = parts_.store.pool().counts();
+  stats.state = state_;
+  stats.running = static_cast<int64_t>(running_.size());
+  stats.waiting = static_cast<int64_t>(waiting_.size());
+  stats.slots = options_.slots;
+  stats.kv_pages_total = pages.all;
+  stats.kv_pages_free = pages.free;
+  stats.kv_pages_cached = pages.cached;
+  stats.kv_pages_owned = pages.owned;
+  stats.kv_page_bytes = parts_.store.pool().page_bytes();
+  stats.ledger_bytes = parts_.ledger.held_total();
+  const ProcessMemory memory = read_process_memory();
+  stats.resident_bytes = memory.resident_bytes;
+  stats.anonymous_bytes = memory.anonymous_bytes;
+  return stats;
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,140 @@
+// The part of Loop that runs one step; see loop.h.
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "engine/run/loop.h"
+
+namespace tandem::engine {
+namespace {
+
+constexpr int64_t kStepsBetweenChecks = 1024;
+
+}  // namespace
+
+std::vector<BatchPiece> Loop::choose() const {
+  std::vector<BatchCandidate> candidates;
+  candidates.reserve(running_.size());
+  for (const auto& request : running_) {
+    candidates.push_back(request->candidate(paused_.contains(request->key().connection)));
+  }
+  return choose_batch(candidates, batch_limits_, round_);
+}
+
+// Pages for all pieces; false after a preemption, which changes the batch.
+bool Loop::reserve(const std::vector<BatchPiece>& pieces) {
+  for (const BatchPiece& piece : pieces) {
+    Request& request = *running_[piece.candidate];
+    const auto reserved = request.sequence()->reserve_tokens(request.computed() + piece.count);
+    if (reserved.ok()) continue;
+    preempt_youngest();
+    return false;
+  }
+  return true;
+}
+
+bool Loop::step() {
+  if (running_.empty()) return false;
+  std::vector<BatchPiece> pieces = choose();
+  while (!reserve(pieces)) pieces = choose();
+  if (pieces.empty()) return false;  // every running request waits for credit
+  items_.clear();
+  for (const BatchPiece& piece : pieces) {
+    const Request& request = *running_[piece.candidate];
+    items_.push_back({.sequence = request.sequence(),
+                      .tokens = request.tokens().subspan(static_cast<size_t>(request.computed()),
+                                                         static_cast<size_t>(piece.count)),
+                      .logits = piece.logits});
+  }
+  const SteadyTime begun = parts_.clock.now();
+  if (const auto started = parts_.runner.begin(items_); !started.ok()) {
+    // Pages are reserved and every token was checked, so this is no fault of one request.
+    for (const BatchPiece& piece : pieces) end_failed(*running_[piece.candidate], started.error());
+    return true;
+  }
+  run_units();
+  const int64_t step_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                              parts_.clock.now() - begun)
+                              .count();
+  ++counters_.steps;
+  counters_.step_us_total += step_us;
+  learn_pace(pieces, step_us);
+  take_results(pieces);
+  ++round_;
+  if (counters_.steps % kStepsBetweenChecks == 0) {
+    sweep();
+    const auto sound = check_integrity();
+    CHECK_MSG(sound.ok(), sound.ok() ? "" : sound.error().message.c_str());
+  }
+  return true;
+}
+
+// The batch is frozen from begin() to finish(). The lease is taken before and decided after each
+// unit here; without one, a step is as many units as the runner makes of it.
+void Loop::run_units() {
+  while (!parts_.runner.run_unit()) {
+  }
+  parts_.runner.finish();
+}
+
+void Loop::take_results(const std::vector<BatchPiece>& pieces) {
+  for (size_t item = 0; item < pieces.size(); ++item) {
+    Request& request = *running_[pieces[item].candidate];
+    const auto taken = take_result(request, pieces[item], item);
+    if (!taken.ok()) end_failed(request, taken.error());
+  }
+}
+
+Result<void> Loop::take_result(Request& request, const BatchPiece& piece, size_t item) {
+  const int64_t first = request.computed() - piece.count;
+  if (piece.logits == LogitsFor::all) {
+    for (int64_t row = 0; row < piece.count; ++row) {
+      TRY(request.score_prompt(first + row, parts_.runner.logits(item, static_cast<size_t>(row)),
+                               scratch_));
+    }
+  }
+  if (first < request.prompt_tokens()) {
+    counters_.prompt_tokens += std::min(piece.count, request.prompt_tokens() - first);
+  }
+  if (request.computed() < request.token_count()) return {};
+  if (request.wants_prompt_event()) {
+    outbox_.event(request.key(), protocol::Event{request.take_prompt_event()});
+  }
+  if (request.scores_only()) {
+    end(request, protocol::FinishReason::length);
+    return {};
+  }
+  const size_t last_row =
+      piece.logits == LogitsFor::all ? static_cast<size_t>(piece.count - 1) : 0;
+  TRY_ASSIGN(TokenOutcome outcome, request.generate(parts_.runner.logits(item, last_row), scratch_,
+                                                    parts_.clock.now()));
+  if (request.state() == RequestState::prefilling) request.move_to(RequestState::decoding);
+  if (outcome.event) {
+    ++counters_.completion_tokens;
+    outbox_.event(request.key(), protocol::Event{std::move(*outcome.event)});
+  }
+  if (outcome.finish) end(request, *outcome.finish);
+  return {};
+}
+
+// Cancels and new work wait for the end of a step, so prefill is cut to a step of about the target
+// time on this machine. Only steps with a whole block tell the pace: a small batch is bound by the
+// weights and would look slow per row.
+void Loop::learn_pace(const std::vector<BatchPiece>& pieces, int64_t step_us) {
+  int64_t rows = 0;
+  for (const BatchPiece& piece : pieces) rows += piece.count;
+  if (rows < options_.chunk_tokens) return;
+  constexpr double kNewest = 0.3;
+  const double us_per_row = static_cast<double>(step_us) / static_cast<double>(rows);
+  prefill_us_per_row_ = prefill_us_per_row_ == 0
+                            ? us_per_row
+                            : (1 - kNewest) * prefill_us_per_row_ + kNewest * us_per_row;
+  const double target_rows =
+      static_cast<double>(options_.step_target_us) / std::max(prefill_us_per_row_, 1e-3);
+  const auto blocks = static_cast<int64_t>(
+      std::min(target_rows, static_cast<double>(batch_limits_.rows_max)) /
+      static_cast<double>(options_.chunk_tokens));
+  batch_limits_.prefill_rows_max = std::max<int64_t>(blocks, 1) * options_.chunk_tokens;
+}
+
+}  // namespace tandem::engine

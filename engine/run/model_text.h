@@ -1,0 +1,51 @@
+// TextSide of a real model: its tokenizer and chat template, both from the GGUF file's metadata, of
+// which it keeps copies. Client text is marked: it can never become a control token.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "engine/chat_template/chat_template.h"
+#include "engine/gguf/gguf_metadata.h"
+#include "engine/run/text_side.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace tandem::engine {
+
+class ModelText final : public TextSide {
+  struct Key {};
+
+ public:
+  // Errors: those of the tokenizer. A chat template that cannot be parsed is logged; chats are then
+  // refused with the reason, other prompts work. `clock` outlives it.
+  static Result<std::unique_ptr<ModelText>> load(const GgufMetadata& metadata, const Clock& clock);
+  ModelText(Key, Tokenizer tokenizer, const Clock& clock)
+      : tokenizer_(std::move(tokenizer)), clock_(clock) {}
+
+  [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
+  [[nodiscard]] bool has_chat_template() const { return template_.has_value(); }
+
+  [[nodiscard]] Result<PromptTokens> prepare(const protocol::Prepare& prepare) const override;
+  [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize&) const override;
+  [[nodiscard]] Result<protocol::Text> detokenize(const protocol::Detokenize&) const override;
+  [[nodiscard]] std::unique_ptr<TextDecoder> make_decoder(bool keep_special) const override;
+  [[nodiscard]] std::string_view token_bytes(int32_t token) const override {
+    return tokenizer_.token_bytes(token);
+  }
+  [[nodiscard]] bool ends_generation(int32_t token) const override {
+    return tokenizer_.is_end_of_generation(token);
+  }
+
+ private:
+  [[nodiscard]] Result<PromptTokens> prepare_chat(const protocol::PrepareChat& chat) const;
+  [[nodiscard]] std::vector<int64_t> token_counts_at(const std::vector<MessageEnd>& ends,
+                                                     const std::vector<int32_t>& tokens) const;
+
+  Tokenizer tokenizer_;
+  const Clock& clock_;
+  std::optional<ChatTemplate> template_;
+  std::string template_problem_ = "the model's file has no chat template";
+};
+
+}  // namespace tandem::engine

@@ -1,0 +1,196 @@
+#include "engine/run/request.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tandem::engine {
+namespace {
+
+// A prompt event must fit one frame: about this many bytes of JSON per log-probability.
+constexpr int64_t kScoreBytes = 96;
+
+SamplingParams params_from(const protocol::Submit& submit, uint64_t drawn_seed) {
+  const protocol::Sampling& in = submit.sampling;
+  SamplingParams out;
+  out.temperature = in.temperature;
+  out.top_k = static_cast<int32_t>(std::clamp<int64_t>(in.top_k, 0, INT32_MAX));
+  out.top_p = in.top_p;
+  out.min_p = in.min_p;
+  out.repetition_penalty = in.repetition_penalty;
+  out.presence_penalty = in.presence_penalty;
+  out.frequency_penalty = in.frequency_penalty;
+  for (const auto& [token, bias] : in.logit_bias) {
+    out.logit_bias.push_back({token, static_cast<float>(bias)});
+  }
+  out.seed = in.seed.value_or(drawn_seed);
+  if (submit.top_logprobs >= 0) out.top_logprobs = static_cast<int32_t>(submit.top_logprobs);
+  return out;
+}
+
+int64_t micros(SteadyTime::duration d) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(d).count();
+}
+
+Result<void> check_fits(int64_t prompt, const protocol::Submit& submit, int64_t context) {
+  const int64_t least = prompt + (submit.max_tokens > 0 ? 1 : 0);
+  if (least > context) {
+    return make_error(Errc::too_large, "the prompt has " + std::to_string(prompt) +
+                                           " tokens, the context holds " + std::to_string(context) +
+                                           ", the answer included");
+  }
+  if (submit.max_tokens == 0 && !submit.prompt_logprobs) {
+    return make_error(Errc::invalid_argument, "nothing to do", "max_tokens");
+  }
+  const int64_t scores = prompt * (2 + std::max<int64_t>(submit.top_logprobs, 0));
+  if (submit.prompt_logprobs &&
+      scores > static_cast<int64_t>(kFramePayloadBytesMax) / kScoreBytes) {
+    return make_error(Errc::too_large,
+                      "log-probabilities of " + std::to_string(prompt) + " prompt tokens");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Request>> Request::create(SubmitCommand command, const TextSide& text,
+                                                 const RequestLimits& limits,
+                                                 uint64_t drawn_seed) {
+  const auto prompt = static_cast<int64_t>(command.prompt.size());
+  CHECK(prompt > 0);
+  TRY(check_fits(prompt, command.submit, limits.context_tokens));
+  TRY_ASSIGN(Sampler sampler, Sampler::create(params_from(command.submit, drawn_seed),
+                                              static_cast<size_t>(limits.vocab)));
+  TRY_ASSIGN(StopMatcher stops, StopMatcher::create(command.submit.stop));
+  sampler.add_prompt(command.prompt);
+  const int64_t room = limits.context_tokens - prompt;
+  const int64_t tokens_new_max = std::min(command.submit.max_tokens, room);
+  return std::make_unique<Request>(Key{}, std::move(command), text, std::move(sampler),
+                                   std::move(stops), tokens_new_max);
+}
+
+Request::Request(Key, SubmitCommand command, const TextSide& text, Sampler sampler, StopMatcher stops,
+                 int64_t tokens_new_max)
+    : key_(command.key),
+      text_(text),
+      submit_(std::move(command.submit)),
+      tokens_(std::move(command.prompt)),
+      prompt_tokens_(static_cast<int64_t>(tokens_.size())),
+      tokens_new_max_(tokens_new_max),
+      credit_(submit_.credit),
+      sampler_(std::move(sampler)),
+      stop_texts_(std::move(submit_.stop)),
+      stops_(std::move(stops)),
+      decoder_(text.make_decoder(submit_.keep_special)),
+      received_(command.received) {}
+
+BatchCandidate Request::candidate(bool connection_paused) const {
+  const bool scores_missing = submit_.prompt_logprobs && !prompt_event_sent_;
+  return {.computed = computed(),
+          .tokens = token_count(),
+          .may_sample = scores_only() || (credit_ > 0 && !connection_paused),
+          .scored_until = scores_missing ? prompt_tokens_ : 0};
+}
+
+int64_t Request::tokens_to_reserve() const {
+  return token_count() + std::min(tokens_new_max_ - generated(), kReserveTokensMax);
+}
+
+void Request::give_sequence(std::unique_ptr<SequenceState> sequence, SteadyTime now) {
+  CHECK(sequence_ == nullptr);
+  sequence_ = std::move(sequence);
+  if (!started_) started_ = now;
+}
+
+protocol::TokenLogprob Request::named(int32_t token, double logprob) const {
+  return {.token = token, .bytes = std::string(text_.token_bytes(token)), .logprob = logprob};
+}
+
+protocol::ScoredToken Request::scored(int32_t token, const LogprobRow& row) const {
+  protocol::ScoredToken out{.chosen = named(token, row.logprob), .top = {}};
+  for (const TokenLogprob& other : row.top) out.top.push_back(named(other.token, other.logprob));
+  return out;
+}
+
+Result<void> Request::score_prompt(int64_t position, std::span<const float> logits,
+                                   SamplerScratch& scratch) {
+  if (prompt_scores_.empty()) {  // nothing predicts the first token
+    constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+    prompt_scores_.push_back({.chosen = named(tokens_[0], kNone), .top = {}});
+  }
+  // After a preemption rows come again that were scored before.
+  const int64_t scored_position = position + 1;
+  if (scored_position != static_cast<int64_t>(prompt_scores_.size())) return {};
+  if (scored_position >= prompt_tokens_) return {};
+  const int32_t token = tokens_[static_cast<size_t>(scored_position)];
+  const auto top = static_cast<int32_t>(std::max<int64_t>(submit_.top_logprobs, 0));
+  TRY_ASSIGN(const LogprobRow row, compute_logprobs(logits, token, top, scratch));
+  prompt_scores_.push_back(scored(token, row));
+  return {};
+}
+
+bool Request::wants_prompt_event() const {
+  return submit_.prompt_logprobs && !prompt_event_sent_ &&
+         static_cast<int64_t>(prompt_scores_.size()) == prompt_tokens_;
+}
+
+protocol::PromptEvent Request::take_prompt_event() {
+  CHECK(wants_prompt_event());
+  prompt_event_sent_ = true;
+  return {.tokens = std::move(prompt_scores_)};
+}
+
+Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScratch& scratch,
+                                       SteadyTime now) {
+  CHECK(credit_ > 0 && generated() < tokens_new_max_);
+  TRY_ASSIGN(const SampledToken sampled, sampler_.sample(logits, {}, scratch));
+  TokenOutcome outcome;
+  if (text_.ends_generation(sampled.token) && !submit_.ignore_eos) {
+    outcome.finish = protocol::FinishReason::stop;
+    return outcome;
+  }
+  if (!first_token_) first_token_ = now;
+  last_token_ = now;
+  --credit_;
+  sampler_.accept(sampled.token);
+  tokens_.push_back(sampled.token);
+  StopMatcher::Step text = stops_.push(decoder_->add(sampled.token));
+  outcome.event.emplace();
+  outcome.event->text = std::move(text.text);
+  outcome.event->token = sampled.token;
+  if (sampled.logprobs) outcome.event->score = scored(sampled.token, *sampled.logprobs);
+  if (text.stop) {
+    stop_sequence_ = stop_texts_[*text.stop];
+    outcome.finish = protocol::FinishReason::stop;
+  } else if (generated() >= tokens_new_max_) {
+    outcome.finish = protocol::FinishReason::length;
+  }
+  return outcome;
+}
+
+protocol::FinishEvent Request::finish(protocol::FinishReason reason, SteadyTime now) {
+  protocol::FinishEvent event;
+  event.reason = reason;
+  if (!stops_.stopped()) {
+    StopMatcher::Step rest = stops_.push(decoder_->flush());
+    event.text = std::move(rest.text);
+    if (rest.stop) stop_sequence_ = stop_texts_[*rest.stop];
+    event.text += stops_.flush();
+    const bool completed = reason == protocol::FinishReason::length;
+    if (rest.stop && completed) event.reason = protocol::FinishReason::stop;
+  }
+  event.stop_sequence = stop_sequence_;
+  event.usage.prompt_tokens = prompt_tokens_;
+  event.usage.completion_tokens = generated();
+  const SteadyTime started = started_.value_or(now);
+  event.timing.queue_us = micros(started - received_);
+  event.timing.prefill_us = micros(first_token_.value_or(now) - started);
+  if (first_token_) event.timing.decode_us = micros(last_token_ - *first_token_);
+  return event;
+}
+
+void Request::add_credit(int64_t events) {
+  constexpr int64_t kCreditMax = int64_t{1} << 40;
+  credit_ = std::min(credit_ + events, kCreditMax);
+}
+
+}  // namespace tandem::engine

@@ -1,0 +1,114 @@
+// One submitted request: its state, tokens, sampler and text. Owned by the loop; loop thread only.
+//
+//   tokens:  [ prompt ................ | generated ........ ]
+//            0        computed          prompt_tokens        size
+// computed <= size; the state of tokens [0, computed) is in `sequence`. A preempted request loses its
+// sequence and recomputes from 0; sampler, decoder and stop matcher go on where they were.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/protocol.h"
+#include "base/result.h"
+#include "engine/kv/sequence_state.h"
+#include "engine/run/batch.h"
+#include "engine/run/messages.h"
+#include "engine/run/request_state.h"
+#include "engine/run/text_side.h"
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/stop_strings.h"
+
+namespace tandem::engine {
+
+struct RequestLimits {
+  int64_t vocab = 0;
+  int64_t context_tokens = 0;  // prompt and answer of one sequence
+};
+
+// What a generated token means for the client.
+struct TokenOutcome {
+  std::optional<protocol::ContentEvent> event;  // none: the token ended the answer and is not part of it
+  std::optional<protocol::FinishReason> finish;
+};
+
+class Request {
+  struct Key {};  // only create() makes requests
+
+ public:
+  // Errors: too_large (prompt + 1 > context, with the numbers), invalid_argument (sampling, stops,
+  // nothing to do).
+  static Result<std::unique_ptr<Request>> create(SubmitCommand command, const TextSide& text,
+                                                 const RequestLimits& limits, uint64_t drawn_seed);
+
+  Request(Key, SubmitCommand command, const TextSide& text, Sampler sampler, StopMatcher stops,
+          int64_t tokens_new_max);
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  [[nodiscard]] const RequestKey& key() const { return key_; }
+  [[nodiscard]] RequestState state() const { return machine_.state(); }
+  void move_to(RequestState next) { machine_.move_to(next); }
+
+  // --- what the batch needs
+  [[nodiscard]] std::span<const int32_t> tokens() const { return tokens_; }
+  [[nodiscard]] int64_t token_count() const { return static_cast<int64_t>(tokens_.size()); }
+  [[nodiscard]] int64_t computed() const { return sequence_ ? sequence_->length() : 0; }
+  [[nodiscard]] BatchCandidate candidate(bool connection_paused) const;
+  // Tokens that admission reserves room for: what is there and at most kReserveTokensMax to come.
+  [[nodiscard]] int64_t tokens_to_reserve() const;
+  static constexpr int64_t kReserveTokensMax = 2048;
+
+  // --- slot
+  void give_sequence(std::unique_ptr<SequenceState> sequence, SteadyTime now);
+  void drop_sequence() { sequence_.reset(); }
+  [[nodiscard]] SequenceState* sequence() const { return sequence_.get(); }
+
+  // --- a step's results
+  // Scores prompt token `position` + 1 with the logits of `position`. Errors: corrupt logits.
+  Result<void> score_prompt(int64_t position, std::span<const float> logits,
+                            SamplerScratch& scratch);
+  [[nodiscard]] bool wants_prompt_event() const;
+  [[nodiscard]] protocol::PromptEvent take_prompt_event();
+  [[nodiscard]] bool scores_only() const { return tokens_new_max_ == 0; }
+  // Samples from the last row. Errors: corrupt logits.
+  Result<TokenOutcome> generate(std::span<const float> logits, SamplerScratch& scratch,
+                                SteadyTime now);
+  [[nodiscard]] protocol::FinishEvent finish(protocol::FinishReason reason, SteadyTime now);
+
+  // --- back-pressure
+  void add_credit(int64_t events);
+  [[nodiscard]] int64_t generated() const { return token_count() - prompt_tokens_; }
+  [[nodiscard]] int64_t prompt_tokens() const { return prompt_tokens_; }
+
+ private:
+  [[nodiscard]] protocol::TokenLogprob named(int32_t token, double logprob) const;
+  [[nodiscard]] protocol::ScoredToken scored(int32_t token, const LogprobRow& row) const;
+
+  RequestKey key_;
+  const TextSide& text_;
+  protocol::Submit submit_;  // its prompt id, sampling and stops are used up
+  RequestStateMachine machine_;
+  std::vector<int32_t> tokens_;
+  int64_t prompt_tokens_ = 0;
+  int64_t tokens_new_max_ = 0;
+  int64_t credit_ = 0;
+  std::unique_ptr<SequenceState> sequence_;
+  Sampler sampler_;
+  std::vector<std::string> stop_texts_;
+  StopMatcher stops_;
+  std::unique_ptr<TextDecoder> decoder_;
+  std::string stop_sequence_;
+  std::vector<protocol::ScoredToken> prompt_scores_;  // one per prompt token once complete
+  bool prompt_event_sent_ = false;
+  SteadyTime received_;
+  std::optional<SteadyTime> started_;
+  std::optional<SteadyTime> first_token_;
+  SteadyTime last_token_;
+};
+
+}  // namespace tandem::engine
