@@ -85,7 +85,7 @@ BANNED = [
            where=r"base/|engine/|service/|memory_budget/|kernels/|policies/",
            allowed=r"service/ctl/|.*main\.cpp"),
     Banned("kill-zero", r"\bkill\s*\(\s*[\w.]+\s*,\s*0\s*\)", "a pidfd: zombies answer kill(pid, 0)"),
-    Banned("signal", r"(?<![\w.>])(std::)?signal\s*\(\s*SIG\w+\s*,\s*(?!SIG_)", "sigaction or sigwait"),
+    Banned("signal", r"(?<![\w.>])(std::)?signal\s*\(\s*SIG\w+\s*,(?!\s*SIG_)", "sigaction or sigwait"),
 ]
 
 TEXT_BANNED = [  # in every text file of the repository, scripts and documents included
