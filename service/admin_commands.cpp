@@ -1,0 +1,173 @@
+#include "service/admin_commands.h"
+
+#include <unistd.h>
+
+#include "service/version.h"
+
+namespace tandem::service {
+namespace {
+
+constexpr auto kStatsLimit = std::chrono::milliseconds(200);
+constexpr auto kSessionLifetime = std::chrono::hours(12);
+
+Result<std::string> text_field(const Json& request, const char* field) {
+  const Json* value = request.find(field);
+  if (value == nullptr || !value->is_string() || value->as_string().empty()) {
+    return make_error(Errc::invalid_argument, std::string("field ") + field + " must be text", field);
+  }
+  return value->as_string();
+}
+
+Json key_json(const StoredKey& key) {
+  Json out = Json::object();
+  out.set("id", key.id)
+      .set("name", key.label)
+      .set("scope", scopes_text(key.scopes))
+      .set("created", key.created_unix_s)
+      .set("revoked", key.revoked_unix_s != 0)
+      .set("revoked_at", key.revoked_unix_s == 0 ? Json() : Json(key.revoked_unix_s))
+      .set("last_used", key.last_used_unix_s == 0 ? Json() : Json(key.last_used_unix_s));
+  return out;
+}
+
+Json model_json(Tenant& tenant, bool with_facts) {
+  ModelStatus status = tenant.status();
+  Json out = Json::object();
+  std::optional<protocol::Stats> stats;
+  if (status.state == ModelState::ready) {
+    auto answer = tenant.stats(std::chrono::steady_clock::now() + kStatsLimit);
+    if (answer.ok()) stats = *answer;
+  }
+  Json aliases = Json::array();
+  for (const std::string& alias : tenant.info().aliases) aliases.push_back(alias);
+  out.set("name", tenant.info().name)
+      .set("role", role_name(tenant.info().role))
+      .set("aliases", std::move(aliases))
+      .set("state", model_state_name(status.state))
+      .set("message", status.message)
+      .set("pid", status.pid)
+      .set("adopted", status.adopted)
+      .set("restarts", status.restarts)
+      .set("ready_since", status.ready_unix_s == 0 ? Json() : Json(status.ready_unix_s))
+      .set("slots", status.slots)
+      .set("slots_busy", stats.has_value() ? stats->running : status.slots_busy)
+      .set("queue", stats.has_value() ? stats->waiting : status.queue)
+      .set("queue_max", tenant.info().queue_max)
+      .set("instance", status.instance_id)
+      .set("weights", status.weights_hash);
+  if (stats.has_value()) {
+    out.set("resident_bytes", stats->resident_bytes)
+        .set("anonymous_bytes", stats->anonymous_bytes)
+        .set("kv_pages_total", stats->kv_pages_total)
+        .set("kv_pages_free", stats->kv_pages_free);
+    if (with_facts) out.set("stats", stats->to_json());
+  }
+  if (with_facts && status.facts.has_value()) out.set("facts", status.facts->to_json());
+  return out;
+}
+
+}  // namespace
+
+AdminCommands::AdminCommands(Services services)
+    : services_(std::move(services)), started_(services_.clock.now()) {}
+
+Result<Json> AdminCommands::run(const std::string& command, const Json& request) {
+  if (command == "status") return status();
+  if (command == "model.list") return Json::object({{"models", models(false)}});
+  if (command == "model.show") return model_show(request);
+  if (command == "model.load") return model_command(request, ModelCommand::load);
+  if (command == "model.unload") return model_command(request, ModelCommand::unload);
+  if (command == "model.restart") return model_command(request, ModelCommand::restart);
+  if (command == "key.add") return key_add(request);
+  if (command == "key.list") return key_list();
+  if (command == "key.revoke") return key_revoke(request);
+  if (command == "config.show") {
+    return Json::object({{"config", config_to_json(services_.config)},
+                         {"toml", config_to_toml(services_.config)}});
+  }
+  if (command == "session") {
+    return Json::object({{"address", services_.address},
+                         {"key", services_.keys.add_session(kSessionLifetime)}});
+  }
+  if (command == "shutdown") {
+    services_.shut_down();
+    return Json::object({{"pid", int64_t{::getpid()}}});
+  }
+  return make_error(Errc::not_found, "this tandemd (" + std::string(kVersion) +
+                                         ") knows no command " + command.substr(0, 40));
+}
+
+Json AdminCommands::models(bool with_facts) {
+  Json out = Json::array();
+  for (Tenant* tenant : services_.supervisor.tenants()) {
+    out.push_back(model_json(*tenant, with_facts));
+  }
+  return out;
+}
+
+Result<Json> AdminCommands::status() {
+  const auto uptime = std::chrono::duration_cast<std::chrono::seconds>(services_.clock.now() - started_);
+  const ModelState first = services_.supervisor.tenants()[0]->status().state;
+  const bool draining = services_.supervisor.draining();
+  Json store = Json::object();
+  store.set("records_written", services_.store.counters().records_written.load())
+      .set("records_dropped", services_.store.counters().records_dropped.load())
+      .set("queue", static_cast<int64_t>(services_.store.queued()));
+  Json out = Json::object();
+  out.set("version", std::string(kVersion))
+      .set("pid", int64_t{::getpid()})
+      .set("uptime_s", int64_t{uptime.count()})
+      .set("address", services_.address)
+      .set("ready", first == ModelState::ready && !draining)
+      .set("draining", draining)
+      .set("active_answers", services_.active_answers())
+      .set("streams_max", services_.config.limits.streams)
+      .set("models", models(false))
+      .set("store", std::move(store));
+  return out;
+}
+
+Result<Tenant*> AdminCommands::tenant(const Json& request) {
+  TRY_ASSIGN(const std::string name, text_field(request, "model"));
+  TRY_ASSIGN(Model* const model, services_.supervisor.resolve(name));
+  for (Tenant* tenant : services_.supervisor.tenants()) {
+    if (tenant == model) return tenant;
+  }
+  return make_error(Errc::internal, "a model without a tenant");
+}
+
+Result<Json> AdminCommands::model_show(const Json& request) {
+  TRY_ASSIGN(Tenant* const found, tenant(request));
+  return Json::object({{"model", model_json(*found, true)}});
+}
+
+Result<Json> AdminCommands::model_command(const Json& request, ModelCommand command) {
+  TRY_ASSIGN(Tenant* const found, tenant(request));
+  TRY(services_.supervisor.post(found->info().role, command));
+  return Json::object({{"model", model_json(*found, false)}});
+}
+
+Result<Json> AdminCommands::key_add(const Json& request) {
+  TRY_ASSIGN(const std::string name, text_field(request, "name"));
+  TRY_ASSIGN(const std::string scope, text_field(request, "scope"));
+  TRY_ASSIGN(const Scopes scopes, parse_scopes(scope));
+  TRY_ASSIGN(const NewKey made, services_.keys.add(name, scopes));
+  Json key = key_json(made.stored);
+  key.set("key", made.key);
+  return Json::object({{"key", std::move(key)}});
+}
+
+Result<Json> AdminCommands::key_list() {
+  TRY_ASSIGN(const std::vector<StoredKey> stored, services_.keys.list());
+  Json keys = Json::array();
+  for (const StoredKey& key : stored) keys.push_back(key_json(key));
+  return Json::object({{"keys", std::move(keys)}});
+}
+
+Result<Json> AdminCommands::key_revoke(const Json& request) {
+  TRY_ASSIGN(const std::string id, text_field(request, "id"));
+  TRY(services_.keys.revoke(id));
+  return Json::object({{"id", id}, {"revoked", true}});
+}
+
+}  // namespace tandem::service

@@ -1,0 +1,253 @@
+#include "service/app.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "service/admin_commands.h"
+#include "service/admin_server.h"
+#include "service/atomic_file.h"
+#include "service/http/server.h"
+#include "service/key_ring.h"
+#include "service/launcher.h"
+#include "service/metrics.h"
+#include "service/model_metrics.h"
+#include "service/record_keeper.h"
+#include "service/store/store.h"
+#include "service/supervisor.h"
+#include "service/systemd.h"
+#include "service/version.h"
+
+namespace tandem::service {
+namespace {
+
+constexpr auto kIdlePoll = std::chrono::seconds(10);
+constexpr auto kDrainPoll = std::chrono::milliseconds(20);
+
+// Blocks the signals and hands them out as reads; with the wake-up for a shutdown command.
+class StopSignal {
+ public:
+  StopSignal() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set, number);
+    CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+    (void)::signal(SIGPIPE, SIG_IGN);
+    signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    CHECK(signals_.valid() && wake_.valid());
+  }
+  void request() const {
+    const uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+  }
+  // Waits at most `limit`; true: a stop was asked for in this time.
+  [[nodiscard]] bool wait(std::chrono::milliseconds limit) const {
+    pollfd polls[2] = {{signals_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
+    if (::poll(polls, 2, static_cast<int>(limit.count())) <= 0) return false;
+    uint64_t count = 0;
+    bool asked = ::read(wake_.get(), &count, sizeof count) > 0;
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof info) > 0) {
+      // A terminal that goes away is no reason to stop a service.
+      if (info.ssi_signo != SIGHUP) asked = true;
+    }
+    return asked;
+  }
+
+ private:
+  Fd signals_;
+  Fd wake_;
+};
+
+class App {
+ public:
+  App(const Config& config, const StopSignal& stop_signal)
+      : config_(config), stop_signal_(stop_signal) {}
+
+  Result<void> start();
+  void serve() const;
+  void stop();
+
+ private:
+  Result<void> prepare_directories();
+  Result<void> open_store();
+  Result<void> build_models();
+  Result<void> start_http();
+  Result<void> start_admin();
+  void on_models_changed();
+
+  const Config& config_;
+  const StopSignal& stop_signal_;
+  SystemClock clock_;
+  Metrics metrics_;
+  Fd lock_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<KeyRing> keys_;
+  std::unique_ptr<Launcher> launcher_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<RecordKeeper> records_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<AdminCommands> commands_;
+  std::unique_ptr<AdminServer> admin_;
+  std::string address_;
+  bool told_ready_ = false;  // supervisor's thread
+};
+
+Result<void> App::start() {
+  TRY(prepare_directories());
+  TRY(open_store());
+  TRY(build_models());
+  TRY(start_http());
+  TRY(start_admin());
+  supervisor_->start();
+  log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
+  return {};
+}
+
+Result<void> App::prepare_directories() {
+  TRY(make_directory(config_.server.state_dir, 0700));
+  TRY(make_directory(config_.server.run_dir, 0750));
+  const std::string path = config_.server.run_dir + "/tandemd.lock";
+  lock_ = Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock_.valid()) return errno_error(Errc::io, "open " + path, errno);
+  // Two of them would fight over the engines.
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+    return make_error(Errc::io, "another tandemd runs with run_dir " + config_.server.run_dir +
+                                    " (its lock " + path + " is taken)");
+  }
+  return {};
+}
+
+Result<void> App::open_store() {
+  TRY_ASSIGN(store_, Store::open({.path = config_.server.state_dir + "/tandem.db",
+                                  .record_rows = config_.limits.record_rows}));
+  keys_ = std::make_unique<KeyRing>(*store_, clock_, config_.server.require_key);
+  return keys_->load();
+}
+
+Result<void> App::build_models() {
+  launcher_ = config_.engines.launcher == "systemd" ? make_systemd_launcher(config_.engines.systemctl)
+                                                    : make_child_launcher();
+  supervisor_ = std::make_unique<Supervisor>(config_, *launcher_, clock_,
+                                             [this] { on_models_changed(); });
+  std::vector<std::string> names{config_.default_model.name};
+  if (config_.optional_model.has_value()) names.push_back(config_.optional_model->name);
+  records_ = std::make_unique<RecordKeeper>(metrics_, *store_, names);
+  register_model_metrics(metrics_, *supervisor_, *store_);
+  return {};
+}
+
+Result<void> App::start_http() {
+  const LimitsConfig& limits = config_.limits;
+  HttpOptions options;
+  options.front.framer.body_bytes_max = static_cast<size_t>(limits.body_bytes);
+  options.front.header_deadline_ms = limits.header_deadline.count();
+  options.front.body_deadline_ms = limits.body_deadline.count();
+  options.front.idle_ms = limits.idle_deadline.count();
+  options.front.connections_max = static_cast<size_t>(limits.connections);
+  options.front.connections_per_address_max = static_cast<size_t>(limits.connections_per_address);
+  options.streams_max = static_cast<size_t>(limits.streams);
+  options.request_deadline_ms = limits.request_deadline.count();
+  options.hosts = config_.server.hosts;
+  std::vector<Fd> listeners = systemd::passed_sockets();
+  TRY_ASSIGN(const ListenAddress listen, parse_listen(config_.server.listen));
+  if (listeners.empty()) {
+    TRY_ASSIGN(Fd listener, listen_tcp(listen.host, listen.port));
+    listeners.push_back(std::move(listener));
+  }
+  // Outside loopback clients come by whatever name the network gives this machine.
+  options.check_host = listen.loopback || !options.hosts.empty();
+  TRY_ASSIGN(const uint16_t port, bound_port(listeners[0]));
+  const bool v6 = listen.host.find(':') != std::string::npos;
+  address_ = "http://" + (v6 ? "[" + listen.host + "]" : listen.host) + ":" + std::to_string(port);
+  http_ = std::make_unique<HttpServer>(std::move(options),
+                                       HttpServices{.clock = clock_,
+                                                    .models = *supervisor_,
+                                                    .authenticator = *keys_,
+                                                    .records = *records_,
+                                                    .metrics = metrics_});
+  return http_->start(std::move(listeners));
+}
+
+Result<void> App::start_admin() {
+  commands_ = std::make_unique<AdminCommands>(AdminCommands::Services{
+      .config = config_,
+      .clock = clock_,
+      .supervisor = *supervisor_,
+      .keys = *keys_,
+      .store = *store_,
+      .address = address_,
+      .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
+      .shut_down = [this] { stop_signal_.request(); }});
+  admin_ = std::make_unique<AdminServer>(
+      AdminServer::Options{.socket_path = config_.server.admin_socket,
+                           .group = config_.server.admin_group},
+      [this](const std::string& command, const Json& request) {
+        return commands_->run(command, request);
+      });
+  return admin_->start();
+}
+
+void App::on_models_changed() {
+  std::string text;
+  bool default_ready = false;
+  for (Tenant* tenant : supervisor_->tenants()) {
+    const ModelStatus status = tenant->status();
+    text += (text.empty() ? "" : ", ") + tenant->info().name + ": " + model_state_name(status.state);
+    if (tenant->info().role != Role::default_model) continue;
+    default_ready = status.state == ModelState::ready;
+    if (status.state == ModelState::loading) systemd::extend_start(config_.engines.load_deadline);
+  }
+  systemd::notify_status(text);
+  if (default_ready && !told_ready_) {
+    told_ready_ = true;
+    systemd::notify_ready();
+  }
+}
+
+void App::serve() const {
+  const auto period = systemd::watchdog_period();
+  const auto limit = period.value_or(kIdlePoll);
+  while (!stop_signal_.wait(limit)) systemd::notify_watchdog();
+}
+
+void App::stop() {
+  log::info("stops: no new requests, waits for running answers");
+  systemd::notify_stopping();
+  supervisor_->begin_drain();
+  http_->begin_drain();
+  const SteadyTime end = clock_.now() + config_.limits.drain_deadline;
+  while (http_->active() > 0 && clock_.now() < end) {
+    if (stop_signal_.wait(kDrainPoll)) break;  // asked twice: do not wait
+    systemd::notify_watchdog();
+  }
+  http_->stop();
+  supervisor_->stop(config_.engines.outlive);
+  admin_->stop();
+  const auto flushed = store_->flush();
+  if (!flushed.ok()) log::error("store: " + flushed.error().message);
+  log::info("stopped");
+}
+
+}  // namespace
+
+Result<void> run_app(const Config& config) {
+  const StopSignal stop_signal;
+  App app(config, stop_signal);
+  TRY(app.start());
+  app.serve();
+  app.stop();
+  return {};
+}
+
+}  // namespace tandem::service

@@ -1,0 +1,18 @@
+#include "service/engine_binary.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace tandem::service {
+
+std::string engine_binary_beside_us() {
+  std::error_code code;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", code);
+  const auto beside = self.parent_path() / "tandem-engine";
+  if (::access(beside.c_str(), X_OK) == 0) return beside.string();
+  const auto installed = self.parent_path().parent_path() / "lib/tandem/tandem-engine";
+  return ::access(installed.c_str(), X_OK) == 0 ? installed.string() : beside.string();
+}
+
+}  // namespace tandem::service

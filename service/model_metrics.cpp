@@ -1,0 +1,80 @@
+#include "service/model_metrics.h"
+
+namespace tandem::service {
+namespace {
+
+constexpr auto kStatsLimit = std::chrono::milliseconds(200);
+constexpr ModelState kStates[] = {ModelState::stopped,  ModelState::starting, ModelState::loading,
+                                  ModelState::ready,    ModelState::draining, ModelState::backoff,
+                                  ModelState::failed};
+
+void set(Metrics& metrics, const char* name, const char* help, const Labels& labels, int64_t value) {
+  metrics.gauge(name, help, labels).set(static_cast<double>(value));
+}
+
+void refresh_engine(Metrics& metrics, const Labels& labels, const protocol::Stats& stats) {
+  const auto pages = [&](const char* state, int64_t count) {
+    Labels with = labels;
+    with.emplace_back("state", state);
+    set(metrics, "tandem_kv_pages", "Pages of the KV cache", with, count);
+  };
+  pages("total", stats.kv_pages_total);
+  pages("free", stats.kv_pages_free);
+  pages("cached", stats.kv_pages_cached);
+  pages("owned", stats.kv_pages_owned);
+  set(metrics, "tandem_kv_page_bytes", "Bytes of one KV page", labels, stats.kv_page_bytes);
+  const auto total = static_cast<double>(stats.kv_pages_total);
+  metrics.gauge("vllm:kv_cache_usage_perc", "Share of KV pages that running requests own", labels)
+      .set(total > 0 ? static_cast<double>(stats.kv_pages_owned) / total : 0.0);
+  set(metrics, "tandem_engine_ledger_bytes", "Sum of the engine's reservations", labels, stats.ledger_bytes);
+  set(metrics, "tandem_engine_resident_bytes", "Resident memory of the engine", labels, stats.resident_bytes);
+  set(metrics, "tandem_engine_anonymous_bytes", "Anonymous memory of the engine", labels, stats.anonymous_bytes);
+  metrics.counter("tandem_engine_steps_total", "Steps of the batch loop", labels).set_total(stats.steps);
+  metrics.counter("tandem_engine_step_us_total", "Time in steps", labels).set_total(stats.step_us_total);
+  metrics.counter("tandem_engine_cancelled_total", "Requests cancelled in the engine", labels)
+      .set_total(stats.requests_cancelled);
+}
+
+void refresh_model(Metrics& metrics, Tenant& tenant) {
+  const Labels labels{{"model_name", tenant.info().name}};
+  const ModelStatus status = tenant.status();
+  int64_t running = status.slots_busy;
+  int64_t waiting = status.queue;
+  if (status.state == ModelState::ready) {
+    const auto stats = tenant.stats(std::chrono::steady_clock::now() + kStatsLimit);
+    if (stats.ok()) {
+      running = stats->running;
+      waiting = stats->waiting;
+      refresh_engine(metrics, labels, *stats);
+    }
+  }
+  set(metrics, "vllm:num_requests_running", "Requests that hold a slot", labels, running);
+  set(metrics, "vllm:num_requests_waiting", "Requests that wait for a slot", labels, waiting);
+  set(metrics, "llamacpp:requests_processing", "Requests that hold a slot", labels, running);
+  set(metrics, "llamacpp:requests_deferred", "Requests that wait for a slot", labels, waiting);
+  set(metrics, "tandem_slots", "Requests that can run at the same time", labels, status.slots);
+  set(metrics, "tandem_queue_max", "Requests that may wait for a slot", labels, tenant.info().queue_max);
+  set(metrics, "tandem_model_ready", "1 when the model answers", labels, status.state == ModelState::ready ? 1 : 0);
+  for (const ModelState state : kStates) {
+    Labels with = labels;
+    with.emplace_back("state", model_state_name(state));
+    set(metrics, "tandem_model_state", "1 for the present state", with, status.state == state ? 1 : 0);
+  }
+  metrics.counter("tandem_engine_restarts_total", "Restarts after crashes", labels).set_total(status.restarts);
+}
+
+}  // namespace
+
+void register_model_metrics(Metrics& metrics, Supervisor& supervisor, const Store& store) {
+  metrics.on_render([&metrics, &supervisor, &store] {
+    for (Tenant* tenant : supervisor.tenants()) refresh_model(metrics, *tenant);
+    metrics.counter("tandem_records_written_total", "Request records in the store", {})
+        .set_total(store.counters().records_written);
+    metrics.counter("tandem_records_dropped_total", "Request records lost to a full queue or an error", {})
+        .set_total(store.counters().records_dropped);
+    set(metrics, "tandem_store_queue", "Jobs that wait for the store", {}, static_cast<int64_t>(store.queued()));
+    set(metrics, "tandem_store_queue_max", "Room in the queue of the store", {}, static_cast<int64_t>(store.queue_max()));
+  });
+}
+
+}  // namespace tandem::service

@@ -1,0 +1,102 @@
+// Store: keys and request records in one SQLite file. One writer thread owns the only connection
+// (which also does all checkpoints); everybody else talks to it through a bounded queue. A record
+// that finds the queue full is dropped and counted. Records are committed in batches within
+// milliseconds: kill -9 loses at most those of requests that were ending. Key changes are on the disk
+// when the call returns.
+//
+// Any thread, after open(). Errors: io, corrupt; unavailable when the queue is full.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/result.h"
+#include "service/auth.h"
+#include "service/request_record.h"
+#include "service/store/database.h"
+
+namespace tandem::service {
+
+struct StoredKey {
+  std::string id;
+  std::string hash;
+  std::string label;
+  Scopes scopes;
+  int64_t created_unix_s = 0;
+  int64_t revoked_unix_s = 0;    // 0: valid
+  int64_t last_used_unix_s = 0;  // as of the last committed record
+};
+
+class Store {
+ public:
+  struct Options {
+    std::string path;
+    int64_t record_rows = 1'000'000;
+    size_t queue_max = 4096;
+  };
+  struct Counters {
+    std::atomic<int64_t> records_written{0};
+    std::atomic<int64_t> records_dropped{0};
+    std::atomic<int64_t> errors{0};
+  };
+
+  struct Writer;  // the connection and its statements; writer thread only
+
+  // Opens or creates the file, brings the schema up to date, starts the writer.
+  static Result<std::unique_ptr<Store>> open(Options options);
+  Store(Options options, std::unique_ptr<Writer> writer);  // use open()
+  ~Store();  // commits what is queued
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  Result<void> add_key(StoredKey key);
+  // not_found: no such key, or revoked already.
+  Result<void> revoke_key(std::string id, int64_t now_unix_s);
+  Result<std::vector<StoredKey>> keys();
+  // Never blocks.
+  void record(RequestRecord record);
+  // Returns when everything queued before is committed.
+  Result<void> flush();
+  Result<int64_t> record_count();
+
+  [[nodiscard]] const Counters& counters() const { return counters_; }
+  [[nodiscard]] size_t queued() const { return queue_.size(); }
+  [[nodiscard]] size_t queue_max() const { return queue_.capacity(); }
+
+ private:
+  struct AddKey {
+    StoredKey key;
+    std::promise<Result<void>> done;
+  };
+  struct RevokeKey {
+    std::string id;
+    int64_t now_unix_s;
+    std::promise<Result<void>> done;
+  };
+  struct ListKeys {
+    std::promise<Result<std::vector<StoredKey>>> done;
+  };
+  struct CountRecords {
+    std::promise<Result<int64_t>> done;
+  };
+  using Job = std::variant<RequestRecord, AddKey, RevokeKey, ListKeys, CountRecords>;
+
+  template <typename T, typename JobType>
+  Result<T> ask(JobType job);
+  void run();
+
+  const Options options_;
+  Counters counters_;
+  BoundedQueue<Job> queue_;
+  std::unique_ptr<Writer> writer_;
+  std::jthread thread_;
+};
+
+}  // namespace tandem::service

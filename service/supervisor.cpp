@@ -1,0 +1,207 @@
+#include "service/supervisor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/overloaded.h"
+
+namespace tandem::service {
+
+namespace {
+
+SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
+  return {.model = model,
+          .engines = config.engines,
+          .role = role_name(role),
+          .run_dir = config.server.run_dir,
+          .log_level = config.server.log_level};
+}
+
+}  // namespace
+
+Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
+                       const Config& config, Role role, Launcher& launcher, const Clock& clock)
+    : tenant(model, role, clock, *this),
+      slot(slot_options(model, config, role), tenant, launcher, clock),
+      owner_(owner),
+      index_(index) {}
+
+void Supervisor::Seat::on_welcome(uint64_t epoch, protocol::Welcome welcome) {
+  owner_.push({index_, Welcomed{epoch, std::move(welcome)}});
+}
+void Supervisor::Seat::on_state(uint64_t epoch, protocol::StateChange change) {
+  owner_.push({index_, StateChanged{epoch, std::move(change)}});
+}
+void Supervisor::Seat::on_drained(uint64_t epoch) { owner_.push({index_, Drained{epoch}}); }
+void Supervisor::Seat::on_lost(uint64_t epoch, std::string reason) {
+  owner_.push({index_, Lost{epoch, std::move(reason)}});
+}
+
+Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
+                       std::function<void()> on_change)
+    : clock_(clock),
+      on_change_(std::move(on_change)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  CHECK(wake_.valid());
+  seats_.push_back(std::make_unique<Seat>(*this, 0, config.default_model, config,
+                                          Role::default_model, launcher, clock));
+  if (config.optional_model.has_value()) {
+    seats_.push_back(std::make_unique<Seat>(*this, 1, *config.optional_model, config,
+                                            Role::optional_model, launcher, clock));
+  }
+}
+
+Supervisor::~Supervisor() {
+  thread_.request_stop();
+  wake();
+}
+
+void Supervisor::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);  // full: it is awake already
+}
+
+void Supervisor::push(Message message) {
+  // A connection gives a handful of messages in its life: a full queue is a bug.
+  CHECK(messages_.try_push(std::move(message)));
+  wake();
+}
+
+void Supervisor::start() {
+  begin();
+  thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+}
+
+void Supervisor::run(const std::stop_token& stop) {
+  while (!stop.stop_requested() && !stopped_) poll_once(std::chrono::seconds(60));
+}
+
+void Supervisor::begin() {
+  for (size_t i = 0; i < seats_.size(); ++i) seats_[i]->slot.begin(i == 0);
+}
+
+void Supervisor::stop(bool engines_outlive) {
+  if (!thread_.joinable()) return;
+  begin_stop(engines_outlive);
+  thread_.join();
+}
+
+void Supervisor::begin_stop(bool engines_outlive) {
+  draining_ = true;
+  push({0, Stop{engines_outlive}});
+}
+
+bool Supervisor::stopped() const { return stopped_; }
+
+Result<void> Supervisor::post(Role role, ModelCommand command) {
+  const size_t seat = role == Role::default_model ? 0 : 1;
+  if (seat >= seats_.size()) return make_error(Errc::not_found, "no optional model is configured");
+  if (!messages_.try_push({seat, command})) {
+    return make_error(Errc::exhausted, "too many commands wait");
+  }
+  wake();
+  return {};
+}
+
+void Supervisor::wait(std::chrono::milliseconds wait_max) {
+  std::vector<pollfd> polls{{wake_.get(), POLLIN, 0}};
+  SteadyTime next = clock_.now() + wait_max;
+  for (const auto& seat : seats_) {
+    polls.push_back({seat->slot.pidfd(), POLLIN, 0});
+    next = std::min(next, seat->slot.next_deadline());
+  }
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(std::max(next - clock_.now(), SteadyTime::duration(0)));
+  (void)::poll(polls.data(), polls.size(), static_cast<int>(left.count()));
+  uint64_t count = 0;
+  (void)!::read(wake_.get(), &count, sizeof count);
+  for (size_t i = 0; i < seats_.size(); ++i) {
+    if ((polls[i + 1].revents & POLLIN) != 0) seats_[i]->slot.on_process_end();
+  }
+}
+
+void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
+  wait(wait_max);
+  while (auto message = messages_.try_pop()) handle(std::move(*message));
+  for (const auto& seat : seats_) seat->slot.step();
+  if (!stopping_ && seats_.size() > 1) {
+    // Loading two models at once would slow the default down: it goes first, whatever comes of it.
+    const ModelState first = seats_[0]->slot.state();
+    if (first != ModelState::starting && first != ModelState::loading) seats_[1]->slot.allow_start();
+  }
+  if (stopping_ && std::none_of(seats_.begin(), seats_.end(),
+                                [](const auto& seat) { return seat->slot.has_process(); })) {
+    stopped_ = true;
+  }
+  std::string now = states();
+  if (now == last_states_) return;
+  last_states_ = std::move(now);
+  if (on_change_) on_change_();
+}
+
+std::string Supervisor::states() const {
+  std::string out;
+  for (const auto& seat : seats_) {
+    out += std::to_string(static_cast<int>(seat->slot.state())) + ',' +
+           std::to_string(seat->slot.pidfd()) + ';';
+  }
+  return out;
+}
+
+void Supervisor::handle(Message message) {
+  EngineSlot& slot = seats_[message.seat]->slot;
+  std::visit(Overloaded{[&](const Welcomed& m) { slot.on_welcome(m.epoch, m.welcome); },
+                        [&](const StateChanged& m) { slot.on_state(m.epoch, m.change); },
+                        [&](const Drained& m) { slot.on_drained(m.epoch); },
+                        [&](const Lost& m) { slot.on_lost(m.epoch, m.reason); },
+                        [&](ModelCommand command) {
+                          if (stopping_) return;
+                          switch (command) {
+                            case ModelCommand::load: return slot.load();
+                            case ModelCommand::unload: return slot.unload();
+                            case ModelCommand::restart: return slot.restart();
+                          }
+                        },
+                        [&](const Stop& stop) {
+                          stopping_ = true;
+                          for (const auto& seat : seats_) {
+                            stop.engines_outlive ? seat->slot.let_go() : seat->slot.unload();
+                          }
+                        }},
+             message.body);
+}
+
+Result<Model*> Supervisor::resolve(std::string_view name) {
+  for (const auto& seat : seats_) {
+    const ModelInfo& info = seat->tenant.info();
+    if (name == info.name || name == role_name(info.role) ||
+        std::find(info.aliases.begin(), info.aliases.end(), name) != info.aliases.end()) {
+      return &seat->tenant;
+    }
+  }
+  if (name.empty()) return &seats_[0]->tenant;
+  std::string known;
+  for (const auto& seat : seats_) {
+    known += (known.empty() ? "" : ", ") + seat->tenant.info().name;
+  }
+  std::string quoted;
+  append_json_string(quoted, name.substr(0, 80));
+  return make_error(Errc::not_found, "no model " + quoted + ": there are " + known, "model");
+}
+
+std::vector<Model*> Supervisor::all() {
+  std::vector<Model*> out;
+  for (const auto& seat : seats_) out.push_back(&seat->tenant);
+  return out;
+}
+
+std::vector<Tenant*> Supervisor::tenants() {
+  std::vector<Tenant*> out;
+  for (const auto& seat : seats_) out.push_back(&seat->tenant);
+  return out;
+}
+
+}  // namespace tandem::service

@@ -1,0 +1,117 @@
+// Supervisor: owns the tenants and the life of their engines, on one thread that waits on the
+// engines' pidfds, a wake-up descriptor and the next deadline. It is the model directory of the HTTP
+// layer. The default model goes first; the optional one never holds anything up.
+//
+// start/stop/poll_once by the owner (poll_once instead of start, in tests with a FakeClock); the
+// ModelDirectory functions and post() by any thread. on_change is called on the supervisor's thread
+// after every change of a model's state.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "base/bounded_queue.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "service/engine_slot.h"
+#include "service/generation.h"
+#include "service/tenant.h"
+
+namespace tandem::service {
+
+enum class ModelCommand : uint8_t { load, unload, restart };
+
+class Supervisor final : public ModelDirectory {
+ public:
+  Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
+             std::function<void()> on_change);
+  ~Supervisor() override;
+
+  // Adopts or starts the engines and starts the thread.
+  void start();
+  // From here on draining() is true.
+  void begin_drain() { draining_ = true; }
+  // Ends the thread after an ordered stop of all engines, or after letting them go.
+  void stop(bool engines_outlive);
+
+  // Error: exhausted (too many commands wait).
+  Result<void> post(Role role, ModelCommand command);
+
+  Result<Model*> resolve(std::string_view name) override;
+  std::vector<Model*> all() override;
+  [[nodiscard]] bool draining() const override { return draining_; }
+  [[nodiscard]] std::vector<Tenant*> tenants();
+
+  // For tests that step by hand: the parts of start().
+  void begin();
+  void poll_once(std::chrono::milliseconds wait_max);
+  // All engines have ended or were let go.
+  void begin_stop(bool engines_outlive);
+  [[nodiscard]] bool stopped() const;
+
+ private:
+  struct Welcomed {
+    uint64_t epoch;
+    protocol::Welcome welcome;
+  };
+  struct StateChanged {
+    uint64_t epoch;
+    protocol::StateChange change;
+  };
+  struct Drained {
+    uint64_t epoch;
+  };
+  struct Lost {
+    uint64_t epoch;
+    std::string reason;
+  };
+  struct Stop {
+    bool engines_outlive;
+  };
+  struct Message {
+    size_t seat = 0;
+    std::variant<Welcomed, StateChanged, Drained, Lost, ModelCommand, Stop> body;
+  };
+
+  // One model: its tenant, its engine, and the ear on its connection.
+  class Seat final : public EngineListener {
+   public:
+    Seat(Supervisor& owner, size_t index, const ModelConfig& model, const Config& config, Role role,
+         Launcher& launcher, const Clock& clock);
+    void on_welcome(uint64_t epoch, protocol::Welcome welcome) override;
+    void on_state(uint64_t epoch, protocol::StateChange change) override;
+    void on_drained(uint64_t epoch) override;
+    void on_lost(uint64_t epoch, std::string reason) override;
+
+    Tenant tenant;
+    EngineSlot slot;
+
+   private:
+    Supervisor& owner_;
+    const size_t index_;
+  };
+
+  void push(Message message);
+  void wake() const;
+  void handle(Message message);
+  void wait(std::chrono::milliseconds wait_max);
+  void run(const std::stop_token& stop);
+  [[nodiscard]] std::string states() const;
+
+  const Clock& clock_;
+  const std::function<void()> on_change_;
+  std::atomic<bool> draining_{false};
+  Fd wake_;
+  BoundedQueue<Message> messages_{1024};
+  std::vector<std::unique_ptr<Seat>> seats_;  // default first
+  bool stopping_ = false;                     // supervisor's thread
+  std::string last_states_;                   // supervisor's thread
+  std::atomic<bool> stopped_{false};
+  std::jthread thread_;
+};
+
+}  // namespace tandem::service
