@@ -111,7 +111,7 @@ const KernelTable& kernel_table(Isa isa) noexcept {
   switch (isa) {
 #if defined(__x86_64__)
     case Isa::avx2:
-      return kernel_table_portable();
+      return kernel_table_avx2();
     case Isa::avx512:
       return kernel_table_avx512();
 #elif defined(__aarch64__)

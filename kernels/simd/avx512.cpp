@@ -1,36 +1,11 @@
 // The AVX-512 VNNI level.
 #include "kernels/simd/avx512_matmul.h"
 #include "kernels/simd/fill_table.h"
-#include "kernels/simd/float_matmul.h"
+#include "kernels/simd/quant_dispatch.h"
 #include "kernels/simd/vec_avx512.h"
 
 namespace tandem::kernels {
 namespace {
-
-void matmul_rows(const MatmulTask& task) {
-  switch (task.type) {
-    case DType::f32:
-    case DType::f16:
-    case DType::bf16:
-      return FloatMatmul<VecAvx512>::rows(task);
-    case DType::q8_0:
-      return QuantMatmul<DType::q8_0>::rows(task);
-    case DType::q4_0:
-      return QuantMatmul<DType::q4_0>::rows(task);
-    case DType::q4_1:
-      return QuantMatmul<DType::q4_1>::rows(task);
-    case DType::q5_0:
-      return QuantMatmul<DType::q5_0>::rows(task);
-    case DType::q5_1:
-      return QuantMatmul<DType::q5_1>::rows(task);
-    case DType::q4_k:
-      return QuantMatmul<DType::q4_k>::rows(task);
-    case DType::q5_k:
-      return QuantMatmul<DType::q5_k>::rows(task);
-    case DType::q6_k:
-      return QuantMatmul<DType::q6_k>::rows(task);
-  }
-}
 
 void quantise_block(__m512 a, __m512 b, ActBlock* out) {
   const float max = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
@@ -59,7 +34,7 @@ void quantise_row(const float* x, std::int64_t width, ActBlock* out) {
   }
 }
 
-constexpr KernelTable kTable = make_table<VecAvx512>(quantise_row, matmul_rows);
+constexpr KernelTable kTable = make_table<VecAvx512>(quantise_row, dispatch_matmul<VecAvx512, QuantMatmul>);
 
 }  // namespace
 
