@@ -30,10 +30,10 @@ std::string replace_malformed(std::string_view text) {
 Result<void> check_ranges(std::span<const ByteRange> ranges, size_t text_bytes) {
   size_t floor = 0;
   for (const ByteRange& range : ranges) {
-    if (range.begin < floor || range.end < range.begin || range.end > text_bytes) {
+    if (range.begin < floor || range.end <= range.begin || range.end > text_bytes) {
       return make_error(Errc::invalid_argument,
                         "client range " + std::to_string(range.begin) + " to " +
-                            std::to_string(range.end) + " is out of order or past the text of " +
+                            std::to_string(range.end) + " is empty, out of order or past the text of " +
                             std::to_string(text_bytes) + " bytes");
     }
     floor = range.end;

@@ -46,7 +46,7 @@ enum class TokenKind : uint8_t { normal = 1, unknown = 2, control = 3, user_defi
 struct EncodeOptions {
   bool parse_special = false;  // recognise control tokens
   bool add_special = false;    // BOS and EOS where the model's metadata wants them
-  // Client text: ascending, not overlapping, inside the text.
+  // Client text: ascending, not overlapping, not empty, inside the text.
   std::span<const ByteRange> client_ranges = {};
 };
 
@@ -81,8 +81,8 @@ class Tokenizer {
   [[nodiscard]] bool is_control(TokenId id) const;        // control or unknown
   [[nodiscard]] bool is_end_of_generation(TokenId id) const;
 
-  // The token whose text in the file is exactly this ("<|im_end|>"); empty when there is none.
-  // Normal tokens have GPT-2's byte alphabet in the file.
+  // The token that writes exactly this ("<|im_end|>"); a special one before a normal one; empty when
+  // there is none.
   [[nodiscard]] std::optional<TokenId> find_token(std::string_view text) const;
 
   // Tokens that end an answer, ascending: eos, eot and eom of the metadata and those of a fixed list
