@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <numeric>
 #include <unordered_map>
 
 #include "base/utf8.h"
@@ -84,6 +83,15 @@ Error too_large(const std::string& what, size_t has, size_t limit) {
                                          ", the limit is " + std::to_string(limit));
 }
 
+// Big-endian, so that numbers compare as the texts do; short texts are filled with zeros.
+uint64_t sort_prefix(std::string_view text) {
+  uint64_t prefix = 0;
+  for (size_t i = 0; i < 8; ++i) {
+    prefix = (prefix << 8) | (i < text.size() ? static_cast<uint8_t>(text[i]) : 0u);
+  }
+  return prefix;
+}
+
 class Loader {
  public:
   Loader(const GgufMetadata& metadata, Tokenizer::State& state)
@@ -119,7 +127,7 @@ class Loader {
     return state_.kinds[id] == TokenKind::control || state_.kinds[id] == TokenKind::unknown;
   }
   // The symbol of these bytes, made up if there is none yet.
-  uint32_t intern(std::string bytes);
+  uint32_t intern(std::string_view bytes);
 
   const GgufMetadata& metadata_;
   Tokenizer::State& state_;
@@ -127,6 +135,7 @@ class Loader {
   std::vector<std::string_view> texts_;  // as the file has them
   std::unordered_map<std::string_view, uint32_t> symbols_;
   std::deque<std::string> extra_symbols_;  // bytes of symbols that are no tokens; stable addresses
+  std::string merged_;                     // scratch of add_merge
 };
 
 Result<void> Loader::read_kind() {
@@ -202,16 +211,23 @@ Result<void> Loader::read_tokens() {
 }
 
 Result<void> Loader::sort_tokens() {
-  auto& order = state_.by_bytes;
-  order.resize(texts_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [this](TokenId a, TokenId b) {
-    const int difference = state_.bytes_of(a).compare(state_.bytes_of(b));
+  // The first 8 bytes beside the id settle most comparisons without a look at the text.
+  std::vector<std::pair<uint64_t, TokenId>> keys(texts_.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    keys[i] = {sort_prefix(state_.bytes_of(id)), id};
+  }
+  std::sort(keys.begin(), keys.end(), [this](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    const int difference = state_.bytes_of(a.second).compare(state_.bytes_of(b.second));
     if (difference != 0) return difference < 0;
-    const bool a_normal = state_.kinds[static_cast<size_t>(a)] == TokenKind::normal;
-    const bool b_normal = state_.kinds[static_cast<size_t>(b)] == TokenKind::normal;
-    return a_normal != b_normal ? b_normal : a < b;
+    const bool a_normal = state_.kinds[static_cast<size_t>(a.second)] == TokenKind::normal;
+    const bool b_normal = state_.kinds[static_cast<size_t>(b.second)] == TokenKind::normal;
+    return a_normal != b_normal ? b_normal : a.second < b.second;
   });
+  auto& order = state_.by_bytes;
+  order.reserve(keys.size());
+  for (const auto& key : keys) order.push_back(key.second);
   // Equal texts write equal bytes. At most two different texts do (" " as such and in the alphabet), so
   // that of three such neighbours two are equal.
   for (size_t i = 0; i < order.size(); ++i) {
@@ -240,20 +256,22 @@ void Loader::correct_end_tokens() {
 }
 
 void Loader::add_symbols() {
+  symbols_.reserve(texts_.size() + state_.byte_symbols.size());
   for (size_t i = 0; i < texts_.size(); ++i) {
     if (!state_.mergeable[i]) continue;
     symbols_.emplace(state_.bytes_of(static_cast<TokenId>(i)), static_cast<uint32_t>(i));
   }
   for (size_t b = 0; b < state_.byte_symbols.size(); ++b) {
-    state_.byte_symbols[b] = intern(std::string(1, static_cast<char>(b)));
+    const char byte = static_cast<char>(b);
+    state_.byte_symbols[b] = intern({&byte, 1});
   }
 }
 
-uint32_t Loader::intern(std::string bytes) {
+uint32_t Loader::intern(std::string_view bytes) {
   const auto found = symbols_.find(bytes);
   if (found != symbols_.end()) return found->second;
   const auto symbol = static_cast<uint32_t>(texts_.size() + extra_symbols_.size());
-  extra_symbols_.push_back(std::move(bytes));
+  extra_symbols_.emplace_back(bytes);
   symbols_.emplace(extra_symbols_.back(), symbol);
   return symbol;
 }
@@ -275,25 +293,27 @@ Result<void> Loader::read_merges() {
 }
 
 Result<void> Loader::add_merge(std::string_view text, uint32_t rank) {
-  const std::string what = "merge " + std::to_string(rank);
   if (text.size() > 2 * state_.limits.token_bytes_max + 1) {
-    return too_large("bytes of " + what, text.size(), 2 * state_.limits.token_bytes_max + 1);
+    return too_large("bytes of merge " + std::to_string(rank), text.size(),
+                     2 * state_.limits.token_bytes_max + 1);
   }
   const size_t space = text.find(' ');
   if (space == std::string_view::npos || space == 0 || space + 1 == text.size() ||
       text.find(' ', space + 1) != std::string_view::npos) {
-    return corrupt(what + " is not two parts with one space between");
+    return corrupt("merge " + std::to_string(rank) +
+                   " is not two parts with one space between");
   }
-  std::string left;
-  std::string right;
-  if (!alphabet_.append_decoded(text.substr(0, space), left) ||
-      !alphabet_.append_decoded(text.substr(space + 1), right)) {
-    return corrupt(what + " has a character outside the byte alphabet");
+  merged_.clear();
+  bool in_alphabet = alphabet_.append_decoded(text.substr(0, space), merged_);
+  const size_t middle = merged_.size();
+  in_alphabet = in_alphabet && alphabet_.append_decoded(text.substr(space + 1), merged_);
+  if (!in_alphabet) {
+    return corrupt("merge " + std::to_string(rank) + " has a character outside the byte alphabet");
   }
-  const uint32_t result = intern(left + right);
-  const uint32_t left_symbol = intern(std::move(left));
-  const uint32_t right_symbol = intern(std::move(right));
-  state_.merges.add(left_symbol, right_symbol, {.rank = rank, .result = result});
+  const std::string_view merged = merged_;
+  const uint32_t left = intern(merged.substr(0, middle));
+  const uint32_t right = intern(merged.substr(middle));
+  state_.merges.add(left, right, {.rank = rank, .result = intern(merged)});
   return {};
 }
 
