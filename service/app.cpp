@@ -206,7 +206,9 @@ void App::on_models_changed() {
     text += (text.empty() ? "" : ", ") + tenant->info().name + ": " + model_state_name(status.state);
     if (tenant->info().role != Role::default_model) continue;
     default_ready = status.state == ModelState::ready;
-    if (status.state == ModelState::loading) systemd::extend_start(config_.engines.load_deadline);
+    if (status.state == ModelState::loading) {
+      systemd::extend_start(std::chrono::ceil<std::chrono::seconds>(config_.engines.load_deadline));
+    }
   }
   systemd::notify_status(text);
   if (default_ready && !told_ready_) {
