@@ -46,12 +46,28 @@ void check_output(const Activations& x, const MatmulOutput& out) {
   CHECK(out.weight.width == x.width);
   CHECK(out.row_begin >= 0 && out.row_begin <= out.row_end && out.row_end <= out.weight.rows);
   CHECK_MSG(!is_quantised(out.weight.type) || x.blocks != nullptr, "quantised weight, unquantised activations");
+  CHECK(x.residual_count == 0 || x.group_elems % block_elems(out.weight.type) == 0);
+}
+
+// The second forms of outlier blocks: each group is a product of its own width, added to what is there.
+void add_residuals(const KernelTable& table, const Activations& x, MatmulTask task) {
+  const std::uint8_t* weight = task.weight;
+  const std::int64_t group_blocks = x.group_elems / 32;
+  task.width = x.group_elems;
+  task.bias = nullptr;
+  task.accumulate = true;
+  task.blocks = static_cast<const ActBlock*>(x.residuals);
+  for (std::int64_t i = 0; i < x.residual_count; ++i) {
+    task.weight = weight + row_bytes(task.type, x.residual_groups[i] * x.group_elems);
+    table.matmul_rows(task);
+    task.blocks += x.tokens * group_blocks;
+  }
 }
 
 void run_rows(Compute& compute, const Activations& x, const MatmulOutput& out, std::int64_t begin,
               std::int64_t end, int thread) {
   const std::span<std::byte> scratch = compute.scratch(thread);
-  compute.table().matmul_rows({
+  const MatmulTask task = {
       .type = out.weight.type,
       .weight = static_cast<const std::uint8_t*>(out.weight.data),
       .row_bytes = row_bytes(out.weight.type, out.weight.width),
@@ -68,7 +84,11 @@ void run_rows(Compute& compute, const Activations& x, const MatmulOutput& out, s
       .accumulate = out.accumulate,
       .scratch = reinterpret_cast<std::uint8_t*>(scratch.data()),
       .scratch_bytes = scratch.size(),
-  });
+  };
+  compute.table().matmul_rows(task);
+  if (x.residual_count > 0 && is_quantised(task.type)) {
+    add_residuals(compute.table(), x, task);
+  }
 }
 
 }  // namespace
