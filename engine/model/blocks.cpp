@@ -73,7 +73,7 @@ Result<void> begin_parts(TensorBinder& tensors, const ModelConfig& config, Model
 Result<void> end_parts(TensorBinder& tensors, const ModelConfig& config, ModelParts& parts) {
   TRY_ASSIGN(const std::span<const float> norm,
              tensors.floats("output_norm.weight", {config.width}));
-  parts.operations.push_back({-1, HeadInputOp{norm}});
+  parts.operations.push_back({-1, HeadInputOp{norm, kernels::block_elems(parts.head.type)}});
   return {};
 }
 

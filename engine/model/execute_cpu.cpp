@@ -49,21 +49,25 @@ class CpuExecutor {
   void operator()(const ProjectOp& op) const {
     CHECK(!op.outputs.empty() && op.outputs.size() <= kOutputsMax);
     std::array<kernels::MatmulOutput, kOutputsMax> outputs;
-    bool quantised = false;
+    int64_t block = 1;
     for (size_t i = 0; i < op.outputs.size(); ++i) {
       const Projection& projection = op.outputs[i];
       outputs[i] = kernels::matmul_all_rows(
           projection.weight, data(projection.out), stride(projection.out),
           projection.bias.empty() ? nullptr : projection.bias.data(), projection.accumulate);
-      quantised = quantised || kernels::is_quantised(projection.weight.type);
+      block = std::max(block, kernels::block_elems(projection.weight.type));
     }
     const kernels::RowsView x = {.data = data(op.in),
                                  .stride = stride(op.in),
                                  .tokens = rows_,
                                  .width = op.outputs.front().weight.width};
-    const kernels::Activations activations =
-        quantised ? kernels::quantise_activations(e_.compute, x, e_.workspace.activations())
-                  : kernels::exact_activations(x);
+    kernels::Activations activations = kernels::exact_activations(x);
+    if (block > 1) {
+      const std::span<std::byte> storage = e_.workspace.activations();
+      activations = op.precise
+                        ? kernels::precise_activations(e_.compute, x, block, storage)
+                        : kernels::quantise_activations(e_.compute, x, storage);
+    }
     kernels::matmul(e_.compute, activations, std::span(outputs).first(op.outputs.size()));
   }
 
@@ -196,14 +200,14 @@ class CpuExecutor {
                                     .out_token_stride = stride(Buffer::head_input)});
       out += stride(Buffer::head_input);
     }
-    // Every head type is served by the 8-bit form, and exact types read the rows beside it.
-    e_.head_activations = kernels::quantise_activations(
-        e_.compute,
-        {.data = data(Buffer::head_input),
-         .stride = stride(Buffer::head_input),
-         .tokens = static_cast<int64_t>(e_.batch.logit_rows.size()),
-         .width = config_.width},
-        e_.workspace.head_activations());
+    const kernels::RowsView x = {.data = data(Buffer::head_input),
+                                 .stride = stride(Buffer::head_input),
+                                 .tokens = static_cast<int64_t>(e_.batch.logit_rows.size()),
+                                 .width = config_.width};
+    e_.head_activations =
+        op.block_elems > 1 ? kernels::precise_activations(e_.compute, x, op.block_elems,
+                                                          e_.workspace.head_activations())
+                           : kernels::exact_activations(x);
   }
 
   void operator()(const HeadSliceOp& op) const {

@@ -24,7 +24,8 @@ Result<ModelParts> build_qwen2(TensorBinder& tensors, const ModelConfig& config)
         {layer, ProjectOp{Buffer::normed,
                           {{attention.query, Buffer::query, attention.query_bias, false},
                            {attention.key, Buffer::key, attention.key_bias, false},
-                           {attention.value, Buffer::value, attention.value_bias, false}}}});
+                           {attention.value, Buffer::value, attention.value_bias, false}},
+                          true}});
     list.push_back({layer, RopeOp{query}});
     list.push_back({layer, RopeOp{key}});
     list.push_back({layer, KvWriteOp{layer}});

@@ -24,7 +24,8 @@ Result<ModelParts> build_qwen3(TensorBinder& tensors, const ModelConfig& config)
         {layer, ProjectOp{Buffer::normed,
                           {{attention.query, Buffer::query, {}, false},
                            {attention.key, Buffer::key, {}, false},
-                           {attention.value, Buffer::value, {}, false}}}});
+                           {attention.value, Buffer::value, {}, false}},
+                          true}});
     list.push_back({layer, HeadNormOp{query, attention.query_norm}});
     list.push_back({layer, HeadNormOp{key, attention.key_norm}});
     list.push_back({layer, RopeOp{query}});

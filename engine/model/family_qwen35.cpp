@@ -71,7 +71,8 @@ void add_attention(ModelParts& parts, int64_t layer, int64_t slot, const ModelCo
   list.push_back({layer, ProjectOp{Buffer::normed,
                                    {{weights.query, Buffer::query, {}, false},
                                     {weights.key, Buffer::key, {}, false},
-                                    {weights.value, Buffer::value, {}, false}}}});
+                                    {weights.value, Buffer::value, {}, false}},
+                                   true}});
   list.push_back({layer, HeadNormOp{query, weights.query_norm}});
   list.push_back({layer, HeadNormOp{key, weights.key_norm}});
   list.push_back({layer, RopeOp{query}});

@@ -63,6 +63,9 @@ struct Projection {
 struct ProjectOp {
   Buffer in = Buffer::normed;
   std::vector<Projection> outputs;
+  // Outlier blocks of the input keep a second 8-bit form: for the products that feed attention, whose
+  // input has the same few huge channels in every row and whose error reaches all later tokens.
+  bool precise = false;
 };
 
 // Heads of a row: head h starts at h * stride; the first head_dim floats of each are used.
@@ -117,6 +120,7 @@ struct SwiGluOp {};
 // head_input = rmsnorm(residual rows that want logits) * weight, ready for the head slices.
 struct HeadInputOp {
   std::span<const float> weight;  // [width]
+  int64_t block_elems = 1;        // of the head's type
 };
 // logits[row_begin, row_end) = rows of the output matrix.
 struct HeadSliceOp {

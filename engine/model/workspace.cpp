@@ -35,6 +35,9 @@ int64_t place_buffers(WorkspaceLayout& layout, std::initializer_list<BufferWidth
 int64_t aligned_activation_bytes(int64_t width, int64_t rows) {
   return round_up(static_cast<int64_t>(kernels::activation_bytes(width, rows)), kAlignment);
 }
+int64_t aligned_precise_bytes(int64_t width, int64_t rows) {
+  return round_up(static_cast<int64_t>(kernels::precise_activation_bytes(width, rows)), kAlignment);
+}
 
 }  // namespace
 
@@ -73,9 +76,10 @@ WorkspaceLayout make_workspace_layout(const ModelConfig& config, const StepLimit
                           static_cast<int64_t>(sizeof(float)),
       kAlignment);
   layout.activation_bytes =
-      aligned_activation_bytes(std::max({config.width, mixed_width, config.ff_width}), rows);
+      std::max(aligned_precise_bytes(config.width, rows),
+               aligned_activation_bytes(std::max(mixed_width, config.ff_width), rows));
   layout.head_activations = layout.activations + layout.activation_bytes;
-  layout.head_activation_bytes = aligned_activation_bytes(config.width, limits.logit_rows_max);
+  layout.head_activation_bytes = aligned_precise_bytes(config.width, limits.logit_rows_max);
   layout.bytes = place_buffers(
       layout, {{Buffer::head_input, config.width}, {Buffer::logits, config.vocab}},
       limits.logit_rows_max, layout.head_activations + layout.head_activation_bytes);
