@@ -1,0 +1,96 @@
+// A model directory without engines for the tests of the HTTP layer: answers are scripts.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "service/generation.h"
+
+namespace tandem::service {
+
+struct FakeScript {
+  std::vector<std::string> tokens{"Hel", "", "lo"};
+  std::string tail;                    // text of the finish event
+  int64_t prompt_tokens = 7;
+  size_t hang_after = SIZE_MAX;        // tokens after which nothing comes until cancel()
+  std::optional<Error> fail_at_end;    // instead of the finish event
+  std::optional<Error> submit_error;
+  std::optional<Error> prepare_error;
+  std::vector<protocol::ScoredToken> prompt_scores;
+};
+
+class FakeModel final : public Model {
+ public:
+  FakeModel(std::string name, Role role) {
+    info_.name = std::move(name);
+    info_.role = role;
+    info_.aliases = {info_.name + "-alias"};
+    status_.state = ModelState::ready;
+    status_.ready_unix_s = 1'700'000'000;
+    status_.facts = protocol::ModelFacts{};
+    status_.facts->context_tokens_max = 100;
+    status_.facts->has_chat_template = true;
+  }
+
+  FakeScript script;  // set before the request
+  std::atomic<int> cancels{0};
+  std::atomic<int> submitted{0};
+  std::atomic<int> running{0};
+
+  void set_state(ModelState state) {
+    MutexLock lock(mutex_);
+    status_.state = state;
+  }
+  void set_sampling(Json sampling) {
+    MutexLock lock(mutex_);
+    status_.facts->sampling = std::move(sampling);
+  }
+  [[nodiscard]] protocol::Submit last_submit() const {
+    MutexLock lock(mutex_);
+    return last_submit_;
+  }
+  [[nodiscard]] protocol::Prepare last_prepare() const {
+    MutexLock lock(mutex_);
+    return last_prepare_;
+  }
+
+  [[nodiscard]] const ModelInfo& info() const override { return info_; }
+  [[nodiscard]] ModelStatus status() const override {
+    MutexLock lock(mutex_);
+    return status_;
+  }
+  [[nodiscard]] int64_t retry_after_s() const override { return 3; }
+  Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
+                                          SteadyTime deadline) override;
+  Result<std::unique_ptr<Generation>> submit(const Prompt& prompt,
+                                             std::vector<protocol::Submit> choices) override;
+  Result<protocol::Tokens> tokenize(const protocol::Tokenize& request,
+                                    SteadyTime deadline) override;
+  Result<protocol::Text> detokenize(const protocol::Detokenize& request,
+                                    SteadyTime deadline) override;
+
+ private:
+  ModelInfo info_;
+  mutable Mutex mutex_;
+  ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
+  protocol::Submit last_submit_ TANDEM_GUARDED_BY(mutex_);
+  protocol::Prepare last_prepare_ TANDEM_GUARDED_BY(mutex_);
+};
+
+class FakeDirectory final : public ModelDirectory {
+ public:
+  FakeModel first{"alpha", Role::default_model};
+  FakeModel second{"beta", Role::optional_model};
+  std::atomic<bool> drain{false};
+
+  [[nodiscard]] Result<Model*> resolve(std::string_view name) override;
+  [[nodiscard]] std::vector<Model*> all() override { return {&first, &second}; }
+  [[nodiscard]] bool draining() const override { return drain.load(); }
+};
+
+}  // namespace tandem::service
