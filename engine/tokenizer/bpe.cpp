@@ -8,12 +8,14 @@
 
 namespace tandem::engine {
 
-MergeTable::MergeTable(size_t merge_count) : slots_(std::bit_ceil(merge_count * 2 + 2)) {}
+MergeTable::MergeTable(size_t merge_count) : slots_(std::bit_ceil(merge_count / 3 * 4 + 4)) {}
 
 size_t MergeTable::slot_of(uint64_t pair) const {
   const uint64_t mixed = (pair ^ (pair >> 32)) * 0x9E3779B97F4A7C15u;
   size_t slot = static_cast<size_t>(mixed >> 32) & (slots_.size() - 1);
-  while (slots_[slot].used && slots_[slot].pair != pair) slot = (slot + 1) & (slots_.size() - 1);
+  while (slots_[slot].merge.rank != kUnused && slots_[slot].pair != pair) {
+    slot = (slot + 1) & (slots_.size() - 1);
+  }
   return slot;
 }
 
@@ -28,12 +30,12 @@ uint64_t pair_key(uint32_t left, uint32_t right) {
 void MergeTable::add(uint32_t left, uint32_t right, Merge merge) {
   const uint64_t pair = pair_key(left, right);
   Slot& slot = slots_[slot_of(pair)];
-  if (!slot.used) slot = {.pair = pair, .merge = merge, .used = true};
+  if (slot.merge.rank == kUnused) slot = {.pair = pair, .merge = merge};
 }
 
 const MergeTable::Merge* MergeTable::find(uint32_t left, uint32_t right) const {
   const Slot& slot = slots_[slot_of(pair_key(left, right))];
-  return slot.used ? &slot.merge : nullptr;
+  return slot.merge.rank != kUnused ? &slot.merge : nullptr;
 }
 
 void BpeMerger::push_pair(uint32_t left) {

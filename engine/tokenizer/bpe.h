@@ -22,21 +22,21 @@ class MergeTable {
   // Room for this many merges; add() must not be called more often.
   explicit MergeTable(size_t merge_count = 0);
 
-  // The first merge of a pair counts, later ones are ignored.
+  // The first merge of a pair counts, later ones are ignored. Ranks are below UINT32_MAX.
   void add(uint32_t left, uint32_t right, Merge merge);
   // Null when the pair does not merge.
   [[nodiscard]] const Merge* find(uint32_t left, uint32_t right) const;
   [[nodiscard]] size_t memory_bytes() const { return slots_.capacity() * sizeof(Slot); }
 
  private:
+  static constexpr uint32_t kUnused = UINT32_MAX;
   struct Slot {
     uint64_t pair = 0;
-    Merge merge;
-    bool used = false;
+    Merge merge = {.rank = kUnused, .result = 0};
   };
   [[nodiscard]] size_t slot_of(uint64_t pair) const;
 
-  std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
+  std::vector<Slot> slots_;  // open addressing, a power of two, at most 3/4 full
 };
 
 class BpeMerger {

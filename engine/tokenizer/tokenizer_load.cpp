@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <unordered_map>
 
 #include "base/utf8.h"
+#include "engine/tokenizer/symbol_map.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/tokenizer/tokenizer_state.h"
 
@@ -133,7 +133,7 @@ class Loader {
   Tokenizer::State& state_;
   const ByteAlphabet alphabet_;
   std::vector<std::string_view> texts_;  // as the file has them
-  std::unordered_map<std::string_view, uint32_t> symbols_;
+  SymbolMap symbols_{0};
   std::deque<std::string> extra_symbols_;  // bytes of symbols that are no tokens; stable addresses
   std::string merged_;                     // scratch of add_merge
 };
@@ -256,10 +256,10 @@ void Loader::correct_end_tokens() {
 }
 
 void Loader::add_symbols() {
-  symbols_.reserve(texts_.size() + state_.byte_symbols.size());
+  symbols_ = SymbolMap(texts_.size() + state_.byte_symbols.size());
   for (size_t i = 0; i < texts_.size(); ++i) {
     if (!state_.mergeable[i]) continue;
-    symbols_.emplace(state_.bytes_of(static_cast<TokenId>(i)), static_cast<uint32_t>(i));
+    symbols_.add(state_.bytes_of(static_cast<TokenId>(i)), static_cast<uint32_t>(i));
   }
   for (size_t b = 0; b < state_.byte_symbols.size(); ++b) {
     const char byte = static_cast<char>(b);
@@ -268,11 +268,10 @@ void Loader::add_symbols() {
 }
 
 uint32_t Loader::intern(std::string_view bytes) {
-  const auto found = symbols_.find(bytes);
-  if (found != symbols_.end()) return found->second;
+  if (const auto found = symbols_.find(bytes)) return *found;
   const auto symbol = static_cast<uint32_t>(texts_.size() + extra_symbols_.size());
   extra_symbols_.emplace_back(bytes);
-  symbols_.emplace(extra_symbols_.back(), symbol);
+  symbols_.add(extra_symbols_.back(), symbol);
   return symbol;
 }
 
