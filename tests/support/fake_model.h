@@ -1,0 +1,179 @@
+// A model for tests of the step loop: text is bytes, and the next token is a fixed function of all
+// tokens before it, so a sequence gives the same text alone, in a batch, and recomputed. The runner
+// CHECKs that every sequence is fed exactly its own history, in order.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/utf8.h"
+#include "engine/run/step_runner.h"
+#include "engine/run/text_side.h"
+
+namespace tandem::tests {
+
+// 0..255: bytes; 256: end of generation; the rest writes "<id>".
+inline constexpr int32_t kFakeEnd = 256;
+inline constexpr int64_t kFakeVocab = 300;
+
+class FakeText final : public engine::TextSide {
+ public:
+  FakeText() {
+    for (int32_t i = 0; i < kFakeVocab; ++i) {
+      bytes_.push_back(i < 256 ? std::string(1, static_cast<char>(i)) : "<" + std::to_string(i) + ">");
+    }
+  }
+
+  [[nodiscard]] Result<engine::PromptTokens> prepare(
+      const protocol::Prepare& prepare) const override {
+    engine::PromptTokens prompt;
+    if (const auto* text = std::get_if<protocol::PrepareText>(&prepare.input)) {
+      for (const char c : text->text) prompt.tokens.push_back(static_cast<unsigned char>(c));
+    } else if (const auto* tokens = std::get_if<protocol::PrepareTokens>(&prepare.input)) {
+      prompt.tokens = tokens->tokens;
+    } else {
+      return make_error(Errc::invalid_argument, "the fake has no chat template");
+    }
+    for (const int32_t token : prompt.tokens) {
+      if (token < 0 || token >= kFakeVocab) {
+        return make_error(Errc::invalid_argument, "token " + std::to_string(token));
+      }
+    }
+    if (prompt.tokens.empty()) return make_error(Errc::invalid_argument, "the prompt is empty");
+    prompt.boundaries = {static_cast<int64_t>(prompt.tokens.size())};
+    return prompt;
+  }
+  [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize& request) const override {
+    protocol::Tokens reply;
+    for (const char c : request.content) reply.tokens.push_back(static_cast<unsigned char>(c));
+    return reply;
+  }
+  [[nodiscard]] Result<protocol::Text> detokenize(
+      const protocol::Detokenize& request) const override {
+    std::string text;
+    for (const int32_t token : request.tokens) {
+      if (token < 0 || token >= kFakeVocab) return make_error(Errc::invalid_argument, "token");
+      text += token_bytes(token);
+    }
+    return protocol::Text{utf8::repair(text)};
+  }
+  [[nodiscard]] std::unique_ptr<engine::TextDecoder> make_decoder(bool) const override {
+    return std::make_unique<Decoder>(*this);
+  }
+  [[nodiscard]] std::string_view token_bytes(int32_t token) const override {
+    return bytes_.at(static_cast<size_t>(token));
+  }
+  [[nodiscard]] bool ends_generation(int32_t token) const override { return token == kFakeEnd; }
+
+ private:
+  class Decoder final : public engine::TextDecoder {
+   public:
+    explicit Decoder(const FakeText& text) : text_(text) {}
+    std::string add(int32_t token) override {
+      held_ += text_.token_bytes(token);
+      const size_t whole = utf8::complete_prefix(held_);
+      std::string out = utf8::repair(held_.substr(0, whole));
+      held_.erase(0, whole);
+      return out;
+    }
+    std::string flush() override { return utf8::repair(std::exchange(held_, {})); }
+
+   private:
+    const FakeText& text_;
+    std::string held_;
+  };
+
+  std::vector<std::string> bytes_;
+};
+
+// The token after `history`. Letters, mostly; one in `end_every` ends (0: never).
+inline int32_t fake_next(std::span<const int32_t> history, int64_t end_every) {
+  uint64_t hash = 1469598103934665603U;
+  for (const int32_t token : history) {
+    hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211U;
+  }
+  hash ^= hash >> 29;
+  if (end_every > 0 && static_cast<int64_t>(hash % static_cast<uint64_t>(end_every)) == 0) {
+    return kFakeEnd;
+  }
+  return static_cast<int32_t>('a' + (hash >> 8) % 26);
+}
+
+class FakeRunner final : public engine::StepRunner {
+ public:
+  explicit FakeRunner(engine::StepRunnerLimits limits, int64_t end_every = 0)
+      : limits_(limits), end_every_(end_every) {}
+
+  [[nodiscard]] const engine::StepRunnerLimits& limits() const override { return limits_; }
+
+  Result<void> begin(std::span<const engine::StepItem> items) override {
+    items_.assign(items.begin(), items.end());
+    rows_.clear();
+    int64_t rows = 0;
+    int64_t logit_rows = 0;
+    for (const engine::StepItem& item : items_) {
+      const auto count = static_cast<int64_t>(item.tokens.size());
+      TANDEM_CHECK_2(count > 0, "an empty item");
+      rows += count;
+      if (item.logits != engine::LogitsFor::none) {
+        logit_rows += item.logits == engine::LogitsFor::all ? count : 1;
+      }
+      TRY(item.sequence->reserve_tokens(item.sequence->length() + count));
+      feed(item);
+    }
+    TANDEM_CHECK_2(rows <= limits_.rows_max && logit_rows <= limits_.logit_rows_max, "batch limits");
+    TANDEM_CHECK_2(static_cast<int64_t>(items.size()) <= limits_.items_max, "items");
+    rows_seen.push_back(rows);
+    units_left_ = 2;
+    return {};
+  }
+  bool run_unit() override { return --units_left_ == 0; }
+  [[nodiscard]] std::span<const float> logits(size_t item, size_t row) const override {
+    return rows_.at(item).at(row);
+  }
+  void finish() override {
+    for (const engine::StepItem& item : items_) {
+      item.sequence->advance(static_cast<int64_t>(item.tokens.size()));
+    }
+  }
+
+  [[nodiscard]] int64_t end_every() const { return end_every_; }
+
+  std::vector<int64_t> rows_seen;  // of each step
+
+ private:
+  void feed(const engine::StepItem& item) {
+    std::vector<int32_t>& history = histories_[item.sequence];
+    // A new sequence may live where an old one died.
+    if (item.sequence->length() == 0) history.clear();
+    TANDEM_CHECK_2(static_cast<int64_t>(history.size()) == item.sequence->length(), "history");
+    std::vector<std::vector<float>> rows;
+    for (size_t i = 0; i < item.tokens.size(); ++i) {
+      history.push_back(item.tokens[i]);
+      const bool last = i + 1 == item.tokens.size();
+      const bool wanted = item.logits == engine::LogitsFor::all ||
+                          (last && item.logits == engine::LogitsFor::last);
+      if (!wanted) continue;
+      std::vector<float> row(static_cast<size_t>(limits_.vocab), 0.0F);
+      const int32_t next = fake_next(history, end_every_);
+      row[static_cast<size_t>(next)] = 8.0F;
+      row[static_cast<size_t>('a' + (next * 7) % 26)] += 6.0F;
+      rows.push_back(std::move(row));
+    }
+    rows_.push_back(std::move(rows));
+  }
+
+  engine::StepRunnerLimits limits_;
+  int64_t end_every_;
+  std::vector<engine::StepItem> items_;
+  std::map<const engine::SequenceState*, std::vector<int32_t>> histories_;
+  std::vector<std::vector<std::vector<float>>> rows_;  // [item][row][vocab]
+  int units_left_ = 0;
+};
+
+}  // namespace tandem::tests
