@@ -97,6 +97,7 @@ class AnswerPrinter {
     std::fputs(content->as_string().c_str(), stdout);
     std::fflush(stdout);
   }
+  [[nodiscard]] bool failed() const { return !error_.empty(); }
   // The whole text, or why it is not whole.
   Result<std::string> result() && {
     if (!error_.empty()) return make_error(Errc::unavailable, error_);
@@ -113,13 +114,13 @@ class AnswerPrinter {
 Result<std::string> ask_streaming(const Session& session, const Json& body) {
   AnswerPrinter printer;
   SseReader events([&](std::string_view data) { printer.on_data(data); });
-  TRY_ASSIGN(const HttpAnswer answer,
-             http_post(session.address, "/v1/chat/completions", session.key, body.dump(),
-                       [&](std::string_view bytes) { events.feed(bytes); }));
-  if (answer.status != 200) return refusal(answer);
-  auto text = std::move(printer).result();
+  const auto answer = http_post(session.address, "/v1/chat/completions", session.key, body.dump(),
+                                [&](std::string_view bytes) { events.feed(bytes); });
+  if (answer.ok() && answer->status != 200) return refusal(*answer);
+  if (!answer.ok() && !printer.failed()) return answer.error();
+  // A failed answer ends with an error event and then without its last chunk: the event says why.
   std::fputs("\n", stdout);
-  return text;
+  return std::move(printer).result();
 }
 
 int print_whole(const Session& session, const Json& body) {
