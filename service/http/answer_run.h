@@ -1,6 +1,6 @@
-// AnswerRun: the generations behind one answer. One prompt with n choices is one generation; a list of
-// prompts is one each, started as the model's queue admits them. Events come out with the choice's
-// index in the answer. Used by one worker thread; the destructor cancels what still runs.
+// AnswerRun: the generations behind one answer. One prompt with n choices is one generation; a list
+// of prompts is one each, started as the model's queue admits them. Events come out with the
+// choice's index in the answer. Used by one worker thread; the destructor cancels what still runs.
 #pragma once
 
 #include <cstdint>

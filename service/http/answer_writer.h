@@ -1,5 +1,6 @@
-// AnswerWriter: turns the events of an answer's choices into what one interface sends, as stream chunks or
-// as one body. Two of them: chat completions and legacy completions. Knows nothing of sockets.
+// AnswerWriter: turns the events of an answer's choices into what one interface sends, as stream
+// chunks or as one body. Two of them: chat completions and legacy completions. Knows nothing of
+// sockets.
 #pragma once
 
 #include <memory>

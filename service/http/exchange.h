@@ -1,5 +1,5 @@
-// What a handler sees of one request, and what it returns: plain values, nothing of the HTTP library.
-// An Exchange is a view of the request that a worker holds: a stream may keep a copy.
+// What a handler sees of one request, and what it returns: plain values, nothing of the HTTP
+// library. An Exchange is a view of the request that a worker holds: a stream may keep a copy.
 #pragma once
 
 #include <cstdint>

@@ -104,13 +104,17 @@ void Front::Loop::on_wake() {
       case Message::Kind::finish:
         add_finished(std::move(message.socket), std::move(message.address));
         break;
-      case Message::Kind::closed: uncount(message.address); break;
+      case Message::Kind::closed:
+        uncount(message.address);
+        break;
       case Message::Kind::stop_accepting:
         watch_listeners(false);
         accepting_ = false;
         listeners_.clear();
         break;
-      case Message::Kind::stop: running_ = false; break;
+      case Message::Kind::stop:
+        running_ = false;
+        break;
     }
   }
 }
@@ -256,12 +260,11 @@ void Front::Loop::expire(SteadyTime now) {
     counters_.timed_out.fetch_add(1, std::memory_order_relaxed);
     const bool head = connection.phase == FrontConnection::Phase::head;
     refuse(id, connection,
-           wire::api_error(408, "request_timeout",
-                           std::string("the ") + (head ? "headers" : "body") +
-                               " did not arrive within " +
-                               std::to_string(head ? limits_.header_deadline_ms
-                                                   : limits_.body_deadline_ms) +
-                               " ms"),
+           wire::api_error(
+               408, "request_timeout",
+               std::string("the ") + (head ? "headers" : "body") + " did not arrive within " +
+                   std::to_string(head ? limits_.header_deadline_ms : limits_.body_deadline_ms) +
+                   " ms"),
            false);
   }
 }

@@ -1,7 +1,8 @@
-// Front: one epoll thread that owns every accepted socket until one complete, bounded, well-framed and
-// permitted request is buffered, and only then hands it on. Idle, slow and half-open connections cost
-// a socket and a small buffer, no thread. Bodies that arrive chunked leave it decoded. Unread bytes
-// are never taken for a request: a refused connection is answered, drained for a bounded while, closed.
+// Front: one epoll thread that owns every accepted socket until one complete, bounded, well-framed
+// and permitted request is buffered, and only then hands it on. Idle, slow and half-open
+// connections cost a socket and a small buffer, no thread. Bodies that arrive chunked leave it
+// decoded. Unread bytes are never taken for a request: a refused connection is answered, drained
+// for a bounded while, closed.
 //
 // start/stop from the owner; give_back from any thread; the handler's methods run on the front's
 // thread and must not block.
@@ -30,10 +31,10 @@ struct FrontLimits {
   int64_t header_deadline_ms = 10'000;  // first byte (or accept) to the end of the headers
   int64_t body_deadline_ms = 60'000;    // end of the headers to the end of the body
   int64_t idle_ms = 75'000;             // keep-alive between requests
-  int64_t linger_ms = 2'000;            // after an early refusal: how long unread bytes are discarded
+  int64_t linger_ms = 2'000;  // after an early refusal: how long unread bytes are discarded
   size_t linger_bytes_max = size_t{64} << 20;
-  size_t connections_max = 4096;              // past it the longest idle one is closed
-  size_t connections_per_address_max = 4096;  // past it the new one is closed
+  size_t connections_max = 4096;                  // past it the longest idle one is closed
+  size_t connections_per_address_max = 4096;      // past it the new one is closed
   size_t buffered_bytes_max = size_t{512} << 20;  // of all incomplete requests; past it: 503
 };
 
@@ -110,12 +111,12 @@ class FrontHandler {
 class Front {
  public:
   struct Counters {
-    std::atomic<int64_t> connections{0};        // now
+    std::atomic<int64_t> connections{0};  // now
     std::atomic<int64_t> accepted{0};
-    std::atomic<int64_t> refused{0};            // answered by the front with an error
-    std::atomic<int64_t> evicted{0};            // idle ones closed for room
+    std::atomic<int64_t> refused{0};  // answered by the front with an error
+    std::atomic<int64_t> evicted{0};  // idle ones closed for room
     std::atomic<int64_t> timed_out{0};
-    std::atomic<int64_t> buffered_bytes{0};     // now
+    std::atomic<int64_t> buffered_bytes{0};  // now
   };
 
   Front(const FrontLimits& limits, FrontHandler& handler);

@@ -66,7 +66,8 @@ bool Front::Loop::take(Id id, FrontConnection& connection, std::string_view byte
     }
     switch (connection.framer.state()) {
       case RequestFramer::State::head:
-      case RequestFramer::State::body: return true;
+      case RequestFramer::State::body:
+        return true;
       case RequestFramer::State::head_complete:
         if (!on_head(id, connection, !bytes.empty())) return false;
         if (connection.phase == FrontConnection::Phase::linger) return true;
@@ -75,7 +76,8 @@ bool Front::Loop::take(Id id, FrontConnection& connection, std::string_view byte
           return true;
         }
         break;
-      case RequestFramer::State::complete: return hand_on(id, connection, bytes);
+      case RequestFramer::State::complete:
+        return hand_on(id, connection, bytes);
       case RequestFramer::State::failed: {
         const FramingError& error = connection.framer.error();
         return refuse(id, connection, wire::api_error(error.status, error.code, error.message),
@@ -175,9 +177,10 @@ bool Front::Loop::flush(Id id, FrontConnection& connection) {
 void Front::Loop::watch(Id id, FrontConnection& connection) {
   const uint32_t wanted = connection.out.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
   // While an interim or kept-alive answer waits for room, reading would only spin.
-  const uint32_t interest = connection.out.empty() || connection.phase == FrontConnection::Phase::linger
-                                ? wanted
-                                : static_cast<uint32_t>(EPOLLOUT);
+  const uint32_t interest =
+      connection.out.empty() || connection.phase == FrontConnection::Phase::linger
+          ? wanted
+          : static_cast<uint32_t>(EPOLLOUT);
   if (interest == connection.interest) return;
   epoll_event event{};
   event.events = interest;

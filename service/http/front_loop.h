@@ -1,5 +1,6 @@
-// The state and the thread body of Front: connections, deadlines, messages from other threads. Internal
-// to front.cpp (loop, accepting, deadlines) and front_connection.cpp (one connection's life).
+// The state and the thread body of Front: connections, deadlines, messages from other threads.
+// Internal to front.cpp (loop, accepting, deadlines) and front_connection.cpp (one connection's
+// life).
 #pragma once
 
 #include <memory>

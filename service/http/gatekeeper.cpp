@@ -79,11 +79,21 @@ std::optional<wire::ApiError> check_content(const RequestHead& head) {
                          "the Content-Type must be application/json");
 }
 
+// A browser asks before a cross-origin request. No origin is allowed here, and that needs no key to
+// say.
+bool is_preflight(const RequestHead& head) {
+  return head.method == "OPTIONS" && !head.header("origin").empty() &&
+         !head.header("access-control-request-method").empty();
+}
+
 bool scope_fits(Auth auth, Scopes scopes) {
   switch (auth) {
-    case Auth::open: return true;
-    case Auth::inference: return scopes.inference;
-    case Auth::any_key: return scopes.inference || scopes.admin;
+    case Auth::open:
+      return true;
+    case Auth::inference:
+      return scopes.inference;
+    case Auth::any_key:
+      return scopes.inference || scopes.admin;
   }
   return false;
 }
@@ -102,7 +112,11 @@ bool Gatekeeper::host_allowed(std::string_view authority) const {
 
 std::variant<Admission, wire::ApiError> Gatekeeper::check(const RequestHead& head) const {
   if (!host_allowed(head.authority)) {
-    return wire::api_error(403, "host_not_allowed", "the Host header names no name of this service");
+    return wire::api_error(403, "host_not_allowed",
+                           "the Host header names no name of this service");
+  }
+  if (is_preflight(head)) {
+    return wire::api_error(403, "origin_not_allowed", "cross-origin requests are not allowed");
   }
   const auto found = find_route(head.method, head.path);
   const auto* match = std::get_if<RouteMatch>(&found);
@@ -114,7 +128,8 @@ std::variant<Admission, wire::ApiError> Gatekeeper::check(const RequestHead& hea
                                                       header_if_there(head, "x-api-key"));
     if (!identity.ok()) return wire::map_error(identity.error());
     if (!scope_fits(auth, identity->scopes)) {
-      return wire::api_error(403, "scope_missing", "this key does not have the scope for this path");
+      return wire::api_error(403, "scope_missing",
+                             "this key does not have the scope for this path");
     }
     admission.key_id = identity->key_id;
   }

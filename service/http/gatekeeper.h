@@ -1,6 +1,6 @@
-// Gatekeeper: decides on a request's head alone, before its body is read: host, key, scope, route, method,
-// content type and coding. Everything that is not open needs a key first: without one nobody learns
-// which paths exist. Const; runs on the front's thread.
+// Gatekeeper: decides on a request's head alone, before its body is read: host, key, scope, route,
+// method, content type and coding. Everything that is not open needs a key first: without one
+// nobody learns which paths exist. Const; runs on the front's thread.
 #pragma once
 
 #include <optional>

@@ -61,8 +61,8 @@ std::optional<wire::ApiError> failure_of(const Model& model, const GenerationEve
   const auto& body = std::get<protocol::Event>(event.body).body;
   const auto* finish = std::get_if<protocol::FinishEvent>(&body);
   if (finish != nullptr && finish->reason == protocol::FinishReason::cancelled) {
-    wire::ApiError error = wire::api_error(503, "generation_cancelled",
-                                           "the engine ended the generation");
+    wire::ApiError error =
+        wire::api_error(503, "generation_cancelled", "the engine ended the generation");
     error.retry_after_s = 1;
     return error;
   }
@@ -211,8 +211,8 @@ Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
   }
   Answer answer;
   answer.content_type = "text/event-stream";
-  answer.stream = std::make_unique<TokenStream>(context, exchange, std::move(parts),
-                                                std::move(first));
+  answer.stream =
+      std::make_unique<TokenStream>(context, exchange, std::move(parts), std::move(first));
   return answer;
 }
 

@@ -1,6 +1,7 @@
-// From a started AnswerRun to an Answer: the whole one, or a stream. Both watch the client's socket while
-// they wait, end with exactly one outcome on the tracker, and commit no status before there is a result
-// (a stream commits with its first event, or when that takes longer than first_event_ms).
+// From a started AnswerRun to an Answer: the whole one, or a stream. Both watch the client's socket
+// while they wait, end with exactly one outcome on the tracker, and commit no status before there
+// is a result (a stream commits with its first event, or when that takes longer than
+// first_event_ms).
 #pragma once
 
 #include <memory>

@@ -44,8 +44,8 @@ wire::ApiError too_many_streams(const HandlerContext& context) {
 
 // The body names only what was asked for.
 wire::ApiError unknown_model(const std::string& name) {
-  wire::ApiError error = wire::api_error(404, "model_not_found",
-                                         "the model \"" + name + "\" does not exist", "model");
+  wire::ApiError error =
+      wire::api_error(404, "model_not_found", "the model \"" + name + "\" does not exist", "model");
   error.type = "invalid_request_error";
   return error;
 }
@@ -144,9 +144,9 @@ std::variant<std::vector<std::string>, wire::ApiError> echo_texts(const HandlerC
       continue;
     }
     const auto& tokens = std::get<protocol::PrepareTokens>(prompt.input).tokens;
-    auto text = model.detokenize({.tokens = tokens},
-                                 context.services.clock.now() +
-                                     milliseconds(context.options.prepare_deadline_ms));
+    auto text =
+        model.detokenize({.tokens = tokens}, context.services.clock.now() +
+                                                 milliseconds(context.options.prepare_deadline_ms));
     if (!text.ok()) return wire::map_error(text.error(), model.retry_after_s());
     texts.push_back(std::move(text->text));
   }
@@ -178,10 +178,10 @@ Answer generate(const HandlerContext& context, const Exchange& exchange, Generat
   if (const auto started = run->start(); !started.ok()) {
     return refuse(*tracker, wire::map_error(started.error(), model.retry_after_s()));
   }
-  GenerationParts all{model, std::move(slot), std::move(run),
-                      job.chat ? make_chat_writer(std::move(plan))
-                               : make_text_writer(std::move(plan)),
-                      std::move(tracker)};
+  GenerationParts all{
+      model, std::move(slot), std::move(run),
+      job.chat ? make_chat_writer(std::move(plan)) : make_text_writer(std::move(plan)),
+      std::move(tracker)};
   Answer answer = job.common.stream ? stream_answer(context, exchange, std::move(all))
                                     : whole_answer(context, exchange, std::move(all));
   for (const std::string& field : job.common.ignored) {
@@ -231,8 +231,8 @@ Answer handle_chat(const HandlerContext& context, const Exchange& exchange) {
                     .chat = true};
   job.prompts.push_back({std::move(chat)});
   const ModelStatus status = model.status();
-  job.submit.sampling = wire::chat_sampling(request.common.sampling,
-                                            status.facts ? status.facts->sampling : Json());
+  job.submit.sampling =
+      wire::chat_sampling(request.common.sampling, status.facts ? status.facts->sampling : Json());
   return generate(context, exchange, std::move(job), std::move(slot), std::move(tracker), model);
 }
 

@@ -84,8 +84,7 @@ Answer handle_models(const HandlerContext& context) {
 Answer handle_model(const HandlerContext& context, const Exchange& exchange) {
   const auto found = find_model(context, exchange.admission().id_in_path, "");
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
-  return json_answer(
-      model_json(*std::get<Model*>(found), context.services.clock.unix_seconds()));
+  return json_answer(model_json(*std::get<Model*>(found), context.services.clock.unix_seconds()));
 }
 
 Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) {

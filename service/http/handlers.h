@@ -1,5 +1,6 @@
-// The endpoints' handlers: from a parsed HTTP request to an Answer. They run on worker threads, return
-// every failure as an Answer and hold no state of their own: what they share is in HandlerContext.
+// The endpoints' handlers: from a parsed HTTP request to an Answer. They run on worker threads,
+// return every failure as an Answer and hold no state of their own: what they share is in
+// HandlerContext.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // The one place that knows the differences between the packaged cpp-httplib versions (0.11.4 of
-// Debian 12, 0.14.3 of Ubuntu 24.04, 0.18.7 of Debian 13, and later ones). Only service/http/worker.cpp
-// includes it.
+// Debian 12, 0.14.3 of Ubuntu 24.04, 0.18.7 of Debian 13, and later ones). Only
+// service/http/worker.cpp includes it.
 #pragma once
 
 #include <ctime>

@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kMethodBytesMax = 16;
 constexpr size_t kSizeLineBytesMax = 256;  // chunk size with extensions, which are ignored
 constexpr size_t kTrailerBytesMax = 4096;
-constexpr size_t kChunkDigitsMax = 15;     // 60 bits: no overflow below
+constexpr size_t kChunkDigitsMax = 15;  // 60 bits: no overflow below
 constexpr size_t kLengthDigitsMax = 18;
 
 bool is_token_char(char c) {
@@ -141,8 +141,8 @@ size_t RequestFramer::feed_head(std::string_view bytes) {
                            "the request line is longer than " + std::to_string(request_line_max) +
                                " bytes"}
             : FramingError{431, "headers_too_large",
-                           "the headers are longer than " +
-                               std::to_string(limits_.head_bytes_max) + " bytes"};
+                           "the headers are longer than " + std::to_string(limits_.head_bytes_max) +
+                               " bytes"};
   const size_t taken = take_line(bytes, first ? request_line_max : room, too_long);
   if (!line_done_ || state_ == State::failed) return taken;
   head_bytes_ += line_.size() + 2;
@@ -200,9 +200,9 @@ bool RequestFramer::read_target(std::string_view target) {
     }
   }
   if (target.size() > limits_.target_bytes_max) {
-    return fail(414, "uri_too_long",
-                "the request target is longer than " + std::to_string(limits_.target_bytes_max) +
-                    " bytes");
+    return fail(
+        414, "uri_too_long",
+        "the request target is longer than " + std::to_string(limits_.target_bytes_max) + " bytes");
   }
   const std::string scheme = lower_case(target.substr(0, 8));
   if (scheme.starts_with("http://") || scheme.starts_with("https://")) {
@@ -353,8 +353,8 @@ size_t RequestFramer::feed_chunked(std::string_view bytes) {
     return part;
   }
   const bool trailer = step_ == Step::trailer;
-  const size_t line_max = trailer ? kTrailerBytesMax - std::min(kTrailerBytesMax, trailer_bytes_)
-                                  : kSizeLineBytesMax;
+  const size_t line_max =
+      trailer ? kTrailerBytesMax - std::min(kTrailerBytesMax, trailer_bytes_) : kSizeLineBytesMax;
   const FramingError too_long =
       trailer ? FramingError{431, "headers_too_large", "the trailer is longer than 4096 bytes"}
               : FramingError{400, "bad_chunk", "a chunk size line is longer than 256 bytes"};

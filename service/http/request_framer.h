@@ -1,10 +1,11 @@
 // RequestFramer: turns the bytes of one connection into one well-framed HTTP/1.x request, strictly:
-// whatever two readers could understand differently is refused. Pure (no sockets, no clock), so it is
-// fuzzed; the result does not depend on how the bytes were cut. Owns the head and the decoded body.
+// whatever two readers could understand differently is refused. Pure (no sockets, no clock), so it
+// is fuzzed; the result does not depend on how the bytes were cut. Owns the head and the decoded
+// body.
 //
 // Life: feed() until head_complete; the owner looks at head() and calls accept_body(); feed() again
-// until complete. feed() never takes a byte past the end of the request: what is left belongs to the
-// next one. Grammar: RFC 9112, without obs-fold, bare LF, and whitespace around field names.
+// until complete. feed() never takes a byte past the end of the request: what is left belongs to
+// the next one. Grammar: RFC 9112, without obs-fold, bare LF, and whitespace around field names.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct FramerLimits {
 
 struct RequestHead {
   std::string method;
-  std::string target;     // as sent, absolute-form reduced to origin-form
-  std::string path;       // target up to '?', percent-decoded
+  std::string target;  // as sent, absolute-form reduced to origin-form
+  std::string path;    // target up to '?', percent-decoded
   std::string query;
   std::string authority;  // Host, or the authority of an absolute-form target
   int version_minor = 1;  // HTTP/1.x
@@ -76,8 +77,8 @@ class RequestFramer {
   size_t feed_head(std::string_view bytes);
   size_t feed_sized(std::string_view bytes);
   size_t feed_chunked(std::string_view bytes);
-  // Collects one line into line_, up to its CRLF; returns the bytes taken. `line_done_` says that the
-  // CRLF was seen. Past `line_bytes_max` it calls fail(too_long).
+  // Collects one line into line_, up to its CRLF; returns the bytes taken. `line_done_` says that
+  // the CRLF was seen. Past `line_bytes_max` it calls fail(too_long).
   size_t take_line(std::string_view bytes, size_t line_bytes_max, const FramingError& too_long);
   void on_request_line();
   void on_header_line();
@@ -101,7 +102,7 @@ class RequestFramer {
   bool skipped_empty_line_ = false;
   std::string line_;
   size_t head_bytes_ = 0;
-  uint64_t remaining_ = 0;     // of the body or of the chunk
+  uint64_t remaining_ = 0;  // of the body or of the chunk
   size_t trailer_bytes_ = 0;
   RequestHead head_;
   std::string body_;

@@ -1,6 +1,6 @@
-// RequestTracker: makes sure that a request that reached a handler is recorded exactly once, whatever its
-// end. Owned by the handler, then by the stream if there is one; its destructor records what nobody
-// finished as cancelled (the answer was never pulled to its end).
+// RequestTracker: makes sure that a request that reached a handler is recorded exactly once,
+// whatever its end. Owned by the handler, then by the stream if there is one; its destructor
+// records what nobody finished as cancelled (the answer was never pulled to its end).
 #pragma once
 
 #include <cstdint>

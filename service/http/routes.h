@@ -1,5 +1,5 @@
-// The table of routes: what exists, who may call it, which workers run it. Data only; a test walks it.
-// Aliases are rows of their own, so that a policy cannot be forgotten for one.
+// The table of routes: what exists, who may call it, which workers run it. Data only; a test walks
+// it. Aliases are rows of their own, so that a policy cannot be forgotten for one.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ struct RouteMatch {
   std::string id;  // what stood for {id}, percent-decoded
 };
 
-// 404 when no row has the path, 405 with Allow when none has the method; HEAD is a GET without a body.
-// A trailing slash is no part of a path.
+// 404 when no row has the path, 405 with Allow when none has the method; HEAD is a GET without a
+// body. A trailing slash is no part of a path.
 std::variant<RouteMatch, wire::ApiError> find_route(std::string_view method, std::string_view path);
 
 }  // namespace tandem::service

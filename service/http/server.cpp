@@ -53,16 +53,26 @@ struct HttpServer::Impl final : FrontHandler {
 
   Answer answer_of(const Exchange& exchange, Endpoint endpoint) {
     switch (endpoint) {
-      case Endpoint::chat: return handle_chat(context, exchange);
-      case Endpoint::completions: return handle_completions(context, exchange);
-      case Endpoint::models: return handle_models(context);
-      case Endpoint::model: return handle_model(context, exchange);
-      case Endpoint::tokenize: return handle_tokenize(context, exchange);
-      case Endpoint::detokenize: return handle_detokenize(context, exchange);
-      case Endpoint::alive: return handle_alive();
-      case Endpoint::ready: return handle_ready(context);
-      case Endpoint::metrics: return handle_metrics(context);
-      case Endpoint::root: return handle_root();
+      case Endpoint::chat:
+        return handle_chat(context, exchange);
+      case Endpoint::completions:
+        return handle_completions(context, exchange);
+      case Endpoint::models:
+        return handle_models(context);
+      case Endpoint::model:
+        return handle_model(context, exchange);
+      case Endpoint::tokenize:
+        return handle_tokenize(context, exchange);
+      case Endpoint::detokenize:
+        return handle_detokenize(context, exchange);
+      case Endpoint::alive:
+        return handle_alive();
+      case Endpoint::ready:
+        return handle_ready(context);
+      case Endpoint::metrics:
+        return handle_metrics(context);
+      case Endpoint::root:
+        return handle_root();
     }
     return error_answer(wire::api_error(500, "internal_error", "this route has no handler"));
   }
@@ -84,16 +94,16 @@ struct HttpServer::Impl final : FrontHandler {
     Gauge& connections = metrics.gauge("tandem_http_connections", "Open client connections.");
     Gauge& streams = metrics.gauge("tandem_http_active_streams", "Answers that are being made.");
     Gauge& streams_max = metrics.gauge("tandem_http_streams_max", "Answers that may be made.");
-    Gauge& waiting = metrics.gauge("tandem_http_requests_waiting",
-                                   "Complete requests that wait for a worker.");
+    Gauge& waiting =
+        metrics.gauge("tandem_http_requests_waiting", "Complete requests that wait for a worker.");
     Gauge& buffered = metrics.gauge("tandem_http_buffered_bytes", "Bodies held in memory.");
     Counter& accepted = metrics.counter("tandem_http_connections_total", "Accepted connections.");
-    Counter& refused = metrics.counter("tandem_http_refused_total",
-                                       "Requests refused before a handler saw them.");
-    Counter& evicted = metrics.counter("tandem_http_evicted_total",
-                                       "Idle connections closed to make room.");
-    Counter& timed_out = metrics.counter("tandem_http_timed_out_total",
-                                         "Requests that did not arrive in time.");
+    Counter& refused =
+        metrics.counter("tandem_http_refused_total", "Requests refused before a handler saw them.");
+    Counter& evicted =
+        metrics.counter("tandem_http_evicted_total", "Idle connections closed to make room.");
+    Counter& timed_out =
+        metrics.counter("tandem_http_timed_out_total", "Requests that did not arrive in time.");
     metrics.on_render([&, this] {
       const Front::Counters& now = front.counters();
       connections.set(static_cast<double>(now.connections.load()));

@@ -1,9 +1,10 @@
-// HttpServer: the HTTP interface of tandemd: front, routes, workers, handlers. Main constructs one with
-// its listening sockets and the services it may use. Routes and their policies are the table in
-// routes.h; limits have defaults that suit one box.
+// HttpServer: the HTTP interface of tandemd: front, routes, workers, handlers. Main constructs one
+// with its listening sockets and the services it may use. Routes and their policies are the table
+// in routes.h; limits have defaults that suit one box.
 //
-// start/begin_drain/stop from the owner's thread. Services outlive the server; all of them are called
-// from worker threads, Authenticator also from the front's thread (it must not block or touch a file).
+// start/begin_drain/stop from the owner's thread. Services outlive the server; all of them are
+// called from worker threads, Authenticator also from the front's thread (it must not block or
+// touch a file).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ struct HttpOptions {
   int64_t first_event_ms = 5'000;   // how long a stream waits for its first event before the 200
   int64_t prepare_deadline_ms = 60'000;
   int64_t request_deadline_ms = 3'600'000;  // of one generation; past it 504 or an error event
-  bool check_host = true;           // Host must be a loopback name or in `hosts` (DNS rebinding)
-  std::vector<std::string> hosts;   // further names, without port; lower case
+  bool check_host = true;          // Host must be a loopback name or in `hosts` (DNS rebinding)
+  std::vector<std::string> hosts;  // further names, without port; lower case
 };
 
 struct HttpServices {
@@ -56,7 +57,8 @@ class HttpServer {
 
   Result<void> start(std::vector<Fd> listeners);
 
-  // New inference work is refused with 503 (x-should-retry: false) and /readyz turns 503; health stays.
+  // New inference work is refused with 503 (x-should-retry: false) and /readyz turns 503; health
+  // stays.
   void begin_drain();
   // Answers that are being made. Zero after begin_drain: everything is delivered.
   [[nodiscard]] size_t active() const;

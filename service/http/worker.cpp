@@ -21,7 +21,8 @@ Answer internal_error() {
   return error_answer(wire::api_error(500, "internal_error", "the request failed inside tandemd"));
 }
 
-void fill_headers(const Answer& answer, const std::string& request_id, httplib::Response& response) {
+void fill_headers(const Answer& answer, const std::string& request_id,
+                  httplib::Response& response) {
   for (const auto& [name, value] : answer.headers) response.set_header(name, value);
   response.set_header("x-request-id", request_id);
   if (!response.has_header("Cache-Control")) response.set_header("Cache-Control", "no-store");
@@ -172,9 +173,13 @@ class Worker::Session {
         return sink.write(bytes.data(), bytes.size());
       };
       switch (answer_.stream->next(write)) {
-        case StreamSource::Next::more: return true;
-        case StreamSource::Next::done: sink.done(); return true;
-        case StreamSource::Next::abort: break;
+        case StreamSource::Next::more:
+          return true;
+        case StreamSource::Next::done:
+          sink.done();
+          return true;
+        case StreamSource::Next::abort:
+          break;
       }
     } catch (const std::exception& exception) {
       log::error(std::string("http: a stream threw: ") + exception.what());

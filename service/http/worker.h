@@ -1,7 +1,7 @@
-// Worker: one thread that takes complete requests from a queue and answers them through the packaged
-// HTTP library, which reads a request head of ours (it never sees a client's byte) and writes the
-// response to the client's socket through a stream of ours. Bodies, ranges, compression, keep-alive
-// and limits are therefore not the library's business.
+// Worker: one thread that takes complete requests from a queue and answers them through the
+// packaged HTTP library, which reads a request head of ours (it never sees a client's byte) and
+// writes the response to the client's socket through a stream of ours. Bodies, ranges, compression,
+// keep-alive and limits are therefore not the library's business.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct WorkerSetup {
   std::function<Answer(ReadyRequest&)> handle;
   const std::atomic<bool>& stopping;  // set: unfinished writes end at once
   int64_t write_stall_ms = 15'000;
-  int64_t idle_ms = 75'000;           // for the Keep-Alive header
+  int64_t idle_ms = 75'000;  // for the Keep-Alive header
 };
 
 class Worker {

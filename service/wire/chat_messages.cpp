@@ -29,9 +29,9 @@ std::string read_parts(const Json::Array& parts, const std::string& path, Proble
       return text;
     }
     if (*type != "text" && *type != "input_text" && *type != "output_text") {
-      problems.add(kUnsupported, part.path_of("type"),
-                   "content parts of type \"" + *type +
-                       "\" are not supported, these models take text only");
+      problems.add(
+          kUnsupported, part.path_of("type"),
+          "content parts of type \"" + *type + "\" are not supported, these models take text only");
       return text;
     }
     const auto value = part.text("text", SIZE_MAX);
@@ -153,7 +153,8 @@ Json read_messages(FieldReader& body) {
                      " entries, the limit is " + std::to_string(kMessagesMax));
   } else {
     for (size_t i = 0; i < messages->as_array().size() && !problems.first(); ++i) {
-      result.push_back(read_message(messages->as_array()[i], element_path("messages", i), problems));
+      result.push_back(
+          read_message(messages->as_array()[i], element_path("messages", i), problems));
     }
   }
   return result;
@@ -162,8 +163,8 @@ Json read_messages(FieldReader& body) {
 Json read_tools(FieldReader& body) {
   Problems& problems = body.problems();
   if (const Json* choice = body.find("tool_choice")) {
-    const bool known = choice->is_string() &&
-                       (choice->as_string() == "none" || choice->as_string() == "auto");
+    const bool known =
+        choice->is_string() && (choice->as_string() == "none" || choice->as_string() == "auto");
     if (!known) {
       problems.add(kUnsupported, "tool_choice",
                    "tool_choice must be \"auto\" or \"none\": a call cannot be enforced yet");
@@ -189,8 +190,8 @@ Json read_tools(FieldReader& body) {
     FieldReader tool(list[i], element_path("tools", i), problems);
     const auto type = tool.text("type", kNameBytesMax);
     if (type != "function") {
-      problems.add(kUnsupported, tool.path_of("type"), tool.path_of("type") +
-                                                           " must be \"function\"");
+      problems.add(kUnsupported, tool.path_of("type"),
+                   tool.path_of("type") + " must be \"function\"");
       return {};
     }
     const Json* function = tool.find("function");

@@ -1,5 +1,5 @@
-// The messages and tools of a chat request, checked and brought into the one form that templates take:
-// text contents as strings, the developer role as system, call arguments as objects. Pure.
+// The messages and tools of a chat request, checked and brought into the one form that templates
+// take: text contents as strings, the developer role as system, call arguments as objects. Pure.
 #pragma once
 
 #include "base/json.h"

@@ -13,16 +13,26 @@ struct Mapping {
 
 Mapping mapping_of(Errc code) {
   switch (code) {
-    case Errc::invalid_argument: return {400, "invalid_value"};
-    case Errc::not_found: return {404, "not_found"};
-    case Errc::too_large: return {400, "context_length_exceeded"};
-    case Errc::exhausted: return {429, "queue_full"};
-    case Errc::corrupt: return {500, "internal_error"};
-    case Errc::io: return {500, "internal_error"};
-    case Errc::cancelled: return {504, "deadline_exceeded"};
-    case Errc::unavailable: return {503, "model_unavailable"};
-    case Errc::unauthorized: return {401, "invalid_api_key"};
-    case Errc::internal: return {500, "internal_error"};
+    case Errc::invalid_argument:
+      return {400, "invalid_value"};
+    case Errc::not_found:
+      return {404, "not_found"};
+    case Errc::too_large:
+      return {400, "context_length_exceeded"};
+    case Errc::exhausted:
+      return {429, "queue_full"};
+    case Errc::corrupt:
+      return {500, "internal_error"};
+    case Errc::io:
+      return {500, "internal_error"};
+    case Errc::cancelled:
+      return {504, "deadline_exceeded"};
+    case Errc::unavailable:
+      return {503, "model_unavailable"};
+    case Errc::unauthorized:
+      return {401, "invalid_api_key"};
+    case Errc::internal:
+      return {500, "internal_error"};
   }
   return {500, "internal_error"};
 }

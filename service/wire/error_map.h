@@ -1,5 +1,5 @@
-// From an Error of ours to what an HTTP client sees: status, OpenAI error body, retry advice. One switch
-// over Errc, without default. Pure; any thread.
+// From an Error of ours to what an HTTP client sees: status, OpenAI error body, retry advice. One
+// switch over Errc, without default. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ namespace tandem::service::wire {
 
 struct ApiError {
   int status = 500;
-  std::string type;     // "invalid_request_error", ...
-  std::string code;     // stable, snake_case
+  std::string type;  // "invalid_request_error", ...
+  std::string code;  // stable, snake_case
   std::string message;
-  std::string param;    // field path such as messages[2].content[0].type; empty: null
-  int64_t retry_after_s = 0;   // > 0: Retry-After
-  bool never_retry = false;    // x-should-retry: false
-  std::string allow;           // for 405
-  std::string authenticate;    // for 401: WWW-Authenticate
+  std::string param;          // field path such as messages[2].content[0].type; empty: null
+  int64_t retry_after_s = 0;  // > 0: Retry-After
+  bool never_retry = false;   // x-should-retry: false
+  std::string allow;          // for 405
+  std::string authenticate;   // for 401: WWW-Authenticate
 };
 
 // The `type` that goes with a status.

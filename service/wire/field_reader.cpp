@@ -25,9 +25,9 @@ std::string element_path(const std::string& path, size_t index) {
 
 void add_wrong_type(Problems& problems, const std::string& path, const char* wanted,
                     const Json& got) {
-  problems.add(kWrongType, path,
-               (path.empty() ? "the body" : path) + " must be " + wanted + ", got " +
-                   got.type_name());
+  problems.add(
+      kWrongType, path,
+      (path.empty() ? "the body" : path) + " must be " + wanted + ", got " + got.type_name());
 }
 
 FieldReader::FieldReader(const Json& object, std::string path, Problems& problems)

@@ -1,6 +1,6 @@
-// FieldReader: typed access to the fields of one untrusted JSON object. The first problem of a whole
-// request is kept (all readers of it share one Problems), so that parsers read straight through and
-// look once at the end. A null field counts as absent. Pure.
+// FieldReader: typed access to the fields of one untrusted JSON object. The first problem of a
+// whole request is kept (all readers of it share one Problems), so that parsers read straight
+// through and look once at the end. A null field counts as absent. Pure.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct NumberRange {
 
 class FieldReader {
  public:
-  // `path` is that of the object; empty for the body itself. A value that is no object is a problem.
+  // `path` is that of the object; empty for the body itself. A value that is no object is a
+  // problem.
   FieldReader(const Json& object, std::string path, Problems& problems);
 
   // The field when it is there and not null.

@@ -33,8 +33,8 @@ void read_logit_bias(FieldReader& body, SamplingFields& sampling) {
   FieldReader entries(*bias, "logit_bias", body.problems());
   for (const auto& member : bias->as_object()) {
     const std::string& key = member.first;
-    const bool digits = !key.empty() && key.size() <= 9 &&
-                        key.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits =
+        !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
     if (!digits) {
       body.problems().add(kOutOfRange, "logit_bias",
                           "logit_bias keys must be token ids, written as decimal numbers");
@@ -84,8 +84,8 @@ std::vector<std::string> read_stop(FieldReader& body) {
     add_wrong_type(problems, "stop", "a string or an array of strings", *stop);
   } else if (stop->as_array().size() > kStopMax) {
     problems.add(kTooMany, "stop",
-                 "stop has " + std::to_string(stop->as_array().size()) +
-                     " strings, the limit is " + std::to_string(kStopMax));
+                 "stop has " + std::to_string(stop->as_array().size()) + " strings, the limit is " +
+                     std::to_string(kStopMax));
   } else {
     for (size_t i = 0; i < stop->as_array().size(); ++i) {
       add(stop->as_array()[i], element_path("stop", i));
@@ -108,8 +108,8 @@ void read_stream(FieldReader& body, CommonFields& common) {
 
 void ignore(CommonFields& common, std::string path) {
   const bool plain = std::all_of(path.begin(), path.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
   });
   if (plain && path.size() <= 64 && common.ignored.size() < kIgnoredMax) {
     common.ignored.push_back(std::move(path));
@@ -182,9 +182,9 @@ std::optional<std::vector<int32_t>> read_token_ids(const Json::Array& list, cons
     }
     const int64_t id = list[i].as_integer();
     if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
-      problems.add(kOutOfRange, element_path(path, i),
-                   element_path(path, i) + " must be a token id of at least 0, got " +
-                       std::to_string(id));
+      problems.add(
+          kOutOfRange, element_path(path, i),
+          element_path(path, i) + " must be a token id of at least 0, got " + std::to_string(id));
       return std::nullopt;
     }
     ids.push_back(static_cast<int32_t>(id));
@@ -304,9 +304,8 @@ Parsed<CompletionRequest> parse_completion_request(const Json& json) {
   request.common = read_common(body);
   request.echo = body.boolean("echo").value_or(false);
   const int64_t tokens_min = request.echo ? 0 : 1;
-  request.common.max_tokens =
-      body.integer("max_tokens", {.min = tokens_min, .max = kMaxTokensMax})
-          .value_or(kCompletionTokensDefault);
+  request.common.max_tokens = body.integer("max_tokens", {.min = tokens_min, .max = kMaxTokensMax})
+                                  .value_or(kCompletionTokensDefault);
   const auto logprobs = body.integer("logprobs", {.min = 0, .max = kTopLogprobsMax});
   request.common.top_logprobs = logprobs.value_or(-1);
   if (const Json* suffix = body.find("suffix");
@@ -366,8 +365,8 @@ protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model
     row.temperature = default_number(model_defaults, "temp", {.min = 0, .max = 2}, row.temperature);
     row.top_p = default_number(model_defaults, "top_p", {.min = 0, .max = 1}, row.top_p);
     row.min_p = default_number(model_defaults, "min_p", {.min = 0, .max = 1}, row.min_p);
-    row.top_k = static_cast<int64_t>(
-        default_number(model_defaults, "top_k", {.min = 0, .max = 1e6}, 0));
+    row.top_k =
+        static_cast<int64_t>(default_number(model_defaults, "top_k", {.min = 0, .max = 1e6}, 0));
     row.repetition_penalty = default_number(model_defaults, "penalty_repeat",
                                             {.min = 0.01, .max = 10}, row.repetition_penalty);
   }

@@ -1,8 +1,8 @@
-// The bodies of /v1/chat/completions, /v1/completions, /tokenize and /detokenize, from untrusted JSON to
-// plain structs. Permissive on unknown fields, strict on types and ranges. Every refusal is a 400 with a
-// stable code, the field's path in `param` and the numbers in the message. Ranges: the OpenAI reference,
-// with the usual extensions (top_k, min_p, repetition_penalty, ignore_eos, chat_template_kwargs).
-// Pure; any thread.
+// The bodies of /v1/chat/completions, /v1/completions, /tokenize and /detokenize, from untrusted
+// JSON to plain structs. Permissive on unknown fields, strict on types and ranges. Every refusal is
+// a 400 with a stable code, the field's path in `param` and the numbers in the message. Ranges: the
+// OpenAI reference, with the usual extensions (top_k, min_p, repetition_penalty, ignore_eos,
+// chat_template_kwargs). Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -84,8 +84,8 @@ Parsed<DetokenizeRequest> parse_detokenize_request(const Json& body);
 // What parse_json had against the body.
 ApiError json_error(const Error& error);
 
-// Chat: neutral values, or the model's own (general.sampling.* of its file) when the client named none of
-// temperature, top_p, top_k and min_p, and over them what it named. top_p 0 means greedy.
+// Chat: neutral values, or the model's own (general.sampling.* of its file) when the client named
+// none of temperature, top_p, top_k and min_p, and over them what it named. top_p 0 means greedy.
 protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model_defaults);
 // Completions: whatever is not named is neutral.
 protocol::Sampling neutral_sampling(const SamplingFields& fields);

@@ -114,7 +114,8 @@ Json chat_chunk(const AnswerHead& head, const ChatDelta& delta) {
   if (!delta.reasoning.empty()) fields.set("reasoning_content", delta.reasoning);
   if (delta.tool_call != nullptr) {
     fields.set("tool_calls", Json::Array{*delta.tool_call});
-  } else if (delta.reasoning.empty() && (delta.finish_reason == nullptr || !delta.content.empty())) {
+  } else if (delta.reasoning.empty() &&
+             (delta.finish_reason == nullptr || !delta.content.empty())) {
     fields.set("content", delta.content);
   }
   Json choice = Json::object();
@@ -146,8 +147,8 @@ Json chat_body(const AnswerHead& head, std::vector<ChoiceText>& choices, bool wi
     Json json = Json::object();
     json.set("index", static_cast<int64_t>(i));
     json.set("message", std::move(message));
-    json.set("logprobs", with_logprobs ? chat_logprobs_json(std::move(choice.chat_logprobs))
-                                       : Json());
+    json.set("logprobs",
+             with_logprobs ? chat_logprobs_json(std::move(choice.chat_logprobs)) : Json());
     json.set("finish_reason", choice.finish_reason);
     list.push_back(std::move(json));
   }

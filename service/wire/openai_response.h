@@ -1,5 +1,5 @@
-// The answers of /v1/chat/completions and /v1/completions: whole bodies and stream chunks, built from
-// typed engine events. Pure string work; any thread.
+// The answers of /v1/chat/completions and /v1/completions: whole bodies and stream chunks, built
+// from typed engine events. Pure string work; any thread.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,9 @@ Json usage_json(const protocol::Usage& usage);
 // {"token","logprob","bytes","top_logprobs"} of the chat interface.
 Json chat_logprob_json(const protocol::ScoredToken& token);
 
-// Legacy log-probabilities of /v1/completions, collected token by token. A logprob that is not a number
-// (the first token of a prompt has none) becomes null. Text offsets count characters of the answer.
+// Legacy log-probabilities of /v1/completions, collected token by token. A logprob that is not a
+// number (the first token of a prompt has none) becomes null. Text offsets count characters of the
+// answer.
 class LegacyLogprobs {
  public:
   void add(const protocol::ScoredToken& token);
@@ -53,7 +54,7 @@ struct ChatDelta {
   bool role = false;  // first delta of its choice
   std::string_view content{};
   std::string_view reasoning{};
-  const Json* logprobs = nullptr;   // array for logprobs.content
+  const Json* logprobs = nullptr;  // array for logprobs.content
   const Json* tool_call = nullptr;
   const char* finish_reason = nullptr;
 };

@@ -147,20 +147,23 @@ TEST_CASE("chat: refusals of admission and of the prompt") {
     CHECK(text_at(reply.json(), {"error", "param"}) == "messages");
   }
   SECTION("unknown model") {
-    const Reply reply =
-        ask(server, request("POST", kChat, R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})"));
+    const Reply reply = ask(
+        server,
+        request("POST", kChat, R"({"model":"gpt","messages":[{"role":"user","content":"x"}]})"));
     CHECK(reply.status == 404);
     CHECK(reply.error_code() == "model_not_found");
     CHECK(reply.body.find("alpha") == std::string::npos);
   }
 }
 
-TEST_CASE("chat: max tokens is cut to the room, and sampling comes from the file when none is named") {
+TEST_CASE(
+    "chat: max tokens is cut to the room, and sampling comes from the file when none is named") {
   TestServer server;
   server.models.first.set_sampling(
       Json::object().set("temp", 0.6).set("top_k", 20).set("top_p", 0.95));
-  ask(server, request("POST", kChat,
-                      R"({"max_tokens":5000,"seed":-3,"messages":[{"role":"user","content":"x"}]})"));
+  ask(server,
+      request("POST", kChat,
+              R"({"max_tokens":5000,"seed":-3,"messages":[{"role":"user","content":"x"}]})"));
   protocol::Submit submit = server.models.first.last_submit();
   CHECK(submit.max_tokens == 93);
   CHECK(submit.sampling.temperature == 0.6);
@@ -183,8 +186,11 @@ TEST_CASE("chat: max tokens is cut to the room, and sampling comes from the file
 
 TEST_CASE("chat: several choices, in a stream and whole") {
   TestServer server;
-  const Reply whole = ask(server, request("POST", kChat,
-      R"({"n":3,"seed":5,"logprobs":true,"top_logprobs":2,"messages":[{"role":"user","content":"x"}]})"));
+  const Reply whole = ask(
+      server,
+      request(
+          "POST", kChat,
+          R"({"n":3,"seed":5,"logprobs":true,"top_logprobs":2,"messages":[{"role":"user","content":"x"}]})"));
   REQUIRE(whole.status == 200);
   const Json json = whole.json();
   REQUIRE(json.find("choices")->as_array().size() == 3);
@@ -199,8 +205,9 @@ TEST_CASE("chat: several choices, in a stream and whole") {
   CHECK(text_at(content, {"0", "logprob"}) == "-0.5");
   CHECK(text_at(content, {"0", "top_logprobs", "1", "bytes"}) == "[255]");
 
-  const Reply stream = ask(server, request("POST", kChat,
-      R"({"n":2,"stream":true,"messages":[{"role":"user","content":"x"}]})"));
+  const Reply stream =
+      ask(server, request("POST", kChat,
+                          R"({"n":2,"stream":true,"messages":[{"role":"user","content":"x"}]})"));
   CHECK(stream.complete);
   std::vector<std::string> texts(2);
   std::vector<int> ends(2);
@@ -240,8 +247,9 @@ TEST_CASE("completions: prompts as text, lists and token ids, echo and log-proba
     second.chosen = {.token = 2, .bytes = "\xc3\xa9", .logprob = -1.25};
     second.top = {{.token = 3, .bytes = "e", .logprob = -0.25}};
     server.models.first.script.prompt_scores = {first, second};
-    const Reply reply = ask(server, request("POST", kText,
-        R"({"prompt":"Hi\u00e9","echo":true,"logprobs":1,"max_tokens":0})"));
+    const Reply reply = ask(
+        server,
+        request("POST", kText, R"({"prompt":"Hi\u00e9","echo":true,"logprobs":1,"max_tokens":0})"));
     REQUIRE(reply.status == 200);
     const Json json = reply.json();
     CHECK(text_at(json, {"choices", "0", "text"}) == "Hi\xc3\xa9");
@@ -255,8 +263,10 @@ TEST_CASE("completions: prompts as text, lists and token ids, echo and log-proba
     CHECK(server.models.first.last_submit().max_tokens == 0);
   }
   SECTION("stream") {
-    const Reply reply = ask(server, request("POST", kText,
-        R"({"prompt":"a","stream":true,"logprobs":0,"echo":false,"ignore_eos":true})"));
+    const Reply reply =
+        ask(server,
+            request("POST", kText,
+                    R"({"prompt":"a","stream":true,"logprobs":0,"echo":false,"ignore_eos":true})"));
     const auto events = reply.events();
     REQUIRE(events.size() == 5);
     CHECK(text_at(parsed(events[0]), {"choices", "0", "text"}) == "Hel");

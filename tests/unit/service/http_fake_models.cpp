@@ -27,7 +27,9 @@ protocol::ScoredToken score_of(const std::string& text) {
 class FakeGeneration final : public Generation {
  public:
   FakeGeneration(FakeModel& model, std::vector<protocol::Submit> choices)
-      : model_(model), choices_(std::move(choices)), sent_(choices_.size(), 0),
+      : model_(model),
+        choices_(std::move(choices)),
+        sent_(choices_.size(), 0),
         ended_(choices_.size(), false) {
     model_.running.fetch_add(static_cast<int>(choices_.size()));
   }

@@ -15,10 +15,10 @@ namespace tandem::service {
 
 struct FakeScript {
   std::vector<std::string> tokens{"Hel", "", "lo"};
-  std::string tail;                    // text of the finish event
+  std::string tail;  // text of the finish event
   int64_t prompt_tokens = 7;
-  size_t hang_after = SIZE_MAX;        // tokens after which nothing comes until cancel()
-  std::optional<Error> fail_at_end;    // instead of the finish event
+  size_t hang_after = SIZE_MAX;      // tokens after which nothing comes until cancel()
+  std::optional<Error> fail_at_end;  // instead of the finish event
   std::optional<Error> submit_error;
   std::optional<Error> prepare_error;
   std::vector<protocol::ScoredToken> prompt_scores;

@@ -197,11 +197,12 @@ Reply TestClient::read() {
 std::string request(std::string_view method, std::string_view path, std::string_view body,
                     std::string_view more_headers) {
   std::string text(method);
-  text.append(" ").append(path).append(" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer good");
+  text.append(" ").append(path).append(
+      " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer good");
   text.append("\r\n").append(more_headers);
   if (!body.empty()) {
-    text += "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
-            "\r\n";
+    text +=
+        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   }
   text += "\r\n";
   return text.append(body);

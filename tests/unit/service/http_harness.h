@@ -1,5 +1,5 @@
-// A whole HttpServer on a loopback port over fake models, and a raw client that sends exactly the bytes it
-// is told to and reads one response.
+// A whole HttpServer on a loopback port over fake models, and a raw client that sends exactly the
+// bytes it is told to and reads one response.
 #pragma once
 
 #include <memory>
@@ -59,11 +59,11 @@ class TestServer {
 };
 
 struct Reply {
-  int status = 0;  // 0: no response
+  int status = 0;                                            // 0: no response
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
-  std::string body;        // chunks joined
-  bool complete = false;   // whole body, or the final chunk
-  bool closed = false;     // the server closed the connection while we read
+  std::string body;                                          // chunks joined
+  bool complete = false;                                     // whole body, or the final chunk
+  bool closed = false;  // the server closed the connection while we read
 
   [[nodiscard]] std::string header(std::string_view name) const;
   [[nodiscard]] Json json() const;
