@@ -29,10 +29,10 @@ struct HybridBounds {
   double argmax_equal_min = 0;
   double nll_error_max = 0;
 };
-// Bounds of the f16 file are the project's. Those of q8_0 were recorded from it: measured 6.6e-3 on
-// portable kernels, argmax 0.99; the bound is 1.5 times that.
+// Bounds of the f16 file are the project's. Those of q8_0 were recorded from it: portable, AVX2 and AVX-512
+// kernels gave 6.4e-3 to 8.3e-3, 0.9925 to 0.9936 and 8e-4 to 9.8e-4 (its weights differ from the exact ones).
 inline constexpr HybridBounds kHybridF16Bounds = {2e-3, 0.995, 2e-3};
-inline constexpr HybridBounds kHybridQ8Bounds = {1e-2, 0.98, 1e-2};
+inline constexpr HybridBounds kHybridQ8Bounds = {1.2e-2, 0.985, 2e-3};
 
 tandem::Result<HybridScore> score_hybrid(ModelFixture& fixture, const tandem::Json& golden,
                                          size_t cases_max);

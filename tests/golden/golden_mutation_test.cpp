@@ -95,7 +95,15 @@ void shift_rope(ModelParts& parts, const ModelConfig& config, Storage&) {
   angles.factors.assign(static_cast<size_t>(config.rope.dims / 2), static_cast<float>(step));
 }
 
+// The first and the last head, which read different key heads.
 void swap_query_heads(ModelParts& parts, const ModelConfig& config, Storage& storage) {
+  Projection& query = first_projection_to(parts, Buffer::query);
+  const int64_t rows = query.weight.rows / config.heads;
+  swap_rows(query.weight, 0, query.weight.rows - rows, rows, storage);
+}
+
+// The first two, which share a key head.
+void swap_query_neighbours(ModelParts& parts, const ModelConfig& config, Storage& storage) {
   Projection& query = first_projection_to(parts, Buffer::query);
   const int64_t rows = query.weight.rows / config.heads;
   swap_rows(query.weight, 0, rows, rows, storage);
@@ -130,6 +138,8 @@ void drop_attention(ModelParts& parts, const ModelConfig&, Storage&) {
   list.erase(at);
 }
 
+constexpr size_t kAllCases = 100;
+
 struct Case {
   const char* name;
   Mutation mutate;
@@ -163,20 +173,36 @@ void check_cases(const std::string& path, const std::vector<Case>& cases,
   }
 }
 
+std::vector<Case> hybrid_cases() {
+  return {{"drop a norm", drop_norm},
+          {"drop a query norm", drop_head_norm},
+          {"shift the rotation by one", shift_rope},
+          {"swap two query heads", swap_query_heads},
+          {"swap two key heads", swap_kv_heads},
+          {"swap the gates of the delta rule", swap_delta_gates},
+          {"swap query and gate of a head", swap_attention_gate},
+          {"drop an attention", drop_attention}};
+}
+
 TEST_CASE("golden mutation: tiny hybrid q8_0") {
   const auto golden = read_golden("tiny-hybrid-logits.json").value();
-  check_cases(source_path("tests/models/tiny-hybrid-q8_0.gguf"),
-              {{"drop a norm", drop_norm},
-               {"drop a query norm", drop_head_norm},
-               {"shift the rotation by one", shift_rope},
-               {"swap two query heads", swap_query_heads},
-               {"swap two key heads", swap_kv_heads},
-               {"swap the gates of the delta rule", swap_delta_gates},
-               {"swap query and gate of a head", swap_attention_gate},
-               {"drop an attention", drop_attention}},
+  check_cases(source_path("tests/models/tiny-hybrid-q8_0.gguf"), hybrid_cases(),
               [&](ModelFixture& fixture) {
-                return check_hybrid(score_hybrid(fixture, golden, 3).value(), kHybridQ8Bounds);
+                return check_hybrid(score_hybrid(fixture, golden, kAllCases).value(),
+                                    kHybridQ8Bounds);
               });
+}
+
+TEST_CASE("golden mutation: tiny hybrid f16") {
+  const std::string path = shared_model("tiny-hybrid-f16.gguf");
+  if (skip_without(path, "tiny-hybrid-f16.gguf")) return;
+  const auto golden = read_golden("tiny-hybrid-logits.json").value();
+  std::vector<Case> cases = hybrid_cases();
+  // Too small for the bounds of q8_0.
+  cases.push_back({"swap two query heads of one key head", swap_query_neighbours});
+  check_cases(path, cases, [&](ModelFixture& fixture) {
+    return check_hybrid(score_hybrid(fixture, golden, kAllCases).value(), kHybridF16Bounds);
+  });
 }
 
 TEST_CASE("golden mutation: smollm2-135m") {
