@@ -125,13 +125,13 @@ void Server::handle_signal() {
 
 void Server::handle_readable(Connection& connection) {
   const ConnectionId id = connection.id();
-  if (!connection.receive()) return drop(id, "closed by the client");
+  if (!connection.receive()) return drop(id, "was closed by the client");
   while (!connection.close_when_sent) {
     auto frame = connection.next_frame();
-    if (!frame.ok()) return drop(id, frame.error().message.c_str());
+    if (!frame.ok()) return drop_broken(id, frame.error());
     if (!frame->has_value()) return;
     const auto handled = handle_frame(connection, std::move(**frame));
-    if (!handled.ok()) return drop(id, handled.error().message.c_str());
+    if (!handled.ok()) return drop_broken(id, handled.error());
   }
 }
 
@@ -185,7 +185,7 @@ void Server::flush_all() {
     const bool alive = connection->flush(now);
     const bool sent = !connection->has_output();
     if (!alive || (connection->close_when_sent && sent)) {
-      lost.emplace_back(id, alive ? "closed after an error" : "cannot be written to");
+      lost.emplace_back(id, alive ? "was closed after an error" : "cannot be written to");
       continue;
     }
     if (connection->stalled(now)) {
@@ -204,8 +204,14 @@ void Server::flush_all() {
   for (const auto& [id, reason] : lost) drop(id, reason);
 }
 
-void Server::drop(ConnectionId id, const char* reason) {
-  log::debug(describe(id) + ": " + log::quoted(reason));
+void Server::drop_broken(ConnectionId id, const Error& error) {
+  const std::string where = error.path.empty() ? "" : " (" + error.path + ")";
+  log::warning(describe(id) + " broke the protocol: " + log::quoted(error.message + where));
+  drop(id, "broke the protocol");
+}
+
+void Server::drop(ConnectionId id, std::string_view reason) {
+  log::debug(describe(id) + " " + std::string(reason));
   connections_.erase(id);  // closing takes the descriptor out of epoll
   to_loop(ConnectionLostCommand{.connection = id});
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/clock.h"
 #include "base/protocol.h"
@@ -57,7 +58,8 @@ class Server {
   void handle_message(StateMessage& message);
   void handle_message(CloseMessage& message);
   void flush_all();
-  void drop(ConnectionId id, const char* reason);
+  void drop(ConnectionId id, std::string_view reason);
+  void drop_broken(ConnectionId id, const Error& error);
   [[nodiscard]] int wait_ms() const;
   void to_loop(LoopCommand command);
   void retry_backlog();
@@ -66,7 +68,7 @@ class Server {
   Result<void> handle_frame(Connection& connection, Frame frame);
   Result<void> handle_hello(Connection& connection, const Json& json);
   Result<void> handle_job(Connection& connection, Frame frame);
-  Result<void> handle_submit(Connection& connection, uint64_t id, const Json& json);
+  Result<void> handle_submit(Connection& connection, const Frame& frame);
   Result<void> handle_stats(Connection& connection, uint64_t id);
   Result<void> handle_drain(Connection& connection, uint64_t id);
   void handle_cancel(Connection& connection, uint64_t id);

@@ -16,6 +16,11 @@ Result<Json> payload_of(const Frame& frame) {
   return parse_json(frame.payload);
 }
 
+Result<protocol::Submit> submit_of(const Frame& frame) {
+  TRY_ASSIGN(const Json json, payload_of(frame));
+  return protocol::Submit::from_json(json);
+}
+
 }  // namespace
 
 Result<void> Server::handle_frame(Connection& connection, Frame frame) {
@@ -36,14 +41,13 @@ Result<void> Server::handle_frame(Connection& connection, Frame frame) {
       fail(connection, id, make_error(Errc::invalid_argument, "budgets cannot be resized"));
       return {};
     }
+    case FrameType::submit: return handle_submit(connection, frame);
     case FrameType::hello:
-    case FrameType::submit:
     case FrameType::credit: break;
     default: return broken(std::string("unexpected frame ") + frame_type_name(frame.type));
   }
   TRY_ASSIGN(const Json json, payload_of(frame));
   if (frame.type == FrameType::hello) return handle_hello(connection, json);
-  if (frame.type == FrameType::submit) return handle_submit(connection, id, json);
   TRY_ASSIGN(const protocol::Credit credit, protocol::Credit::from_json(json));
   if (connection.use_of(id) == IdUse::running) {
     to_loop(CreditCommand{.key = {connection.id(), id}, .events = credit.events});
@@ -103,9 +107,10 @@ Result<void> Server::handle_job(Connection& connection, Frame frame) {
   return {};
 }
 
-Result<void> Server::handle_submit(Connection& connection, uint64_t id, const Json& json) {
+Result<void> Server::handle_submit(Connection& connection, const Frame& frame) {
+  const uint64_t id = frame.request_id;
   if (!connection.take(id, IdUse::running)) return broken("request id in use");
-  auto submit = protocol::Submit::from_json(json);
+  auto submit = submit_of(frame);
   if (!submit.ok()) {
     fail(connection, id, submit.error());
     return {};

@@ -30,119 +30,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <limits>
-#include <map>
-#include <memory>
-#include <vector>
 
-#include "base/clock.h"
-#include "base/fd.h"
-#include "base/frame.h"
-#include "base/overloaded.h"
-#include "base/protocol.h"
-#include "engine/run/options.h"
-#include "tests/support/fake_script.h"
+#include "tests/support/fake_engine.h"
 
 namespace tandem::tests {
-namespace {
 
-using engine::EngineOptions;
 using protocol::EngineState;
-
-constexpr int64_t kVocab = 2048;
-
-struct Prompt {
-  std::vector<int32_t> tokens;
-  std::string text;  // what `echo` answers
-};
-
-struct Request {
-  protocol::Submit submit;
-  std::vector<std::string> words;
-  std::string stop_sequence;
-  size_t next_word = 0;
-  int64_t prompt_tokens = 0;
-  bool running = false;
-  bool prompt_sent = false;
-  SteadyTime submitted;
-  SteadyTime next_time;
-};
-
-struct Connection {
-  explicit Connection(int descriptor) : fd(descriptor) {}
-  Fd fd;
-  FrameDecoder decoder;
-  std::string out;
-  bool greeted = false;
-  bool lost = false;
-  std::map<uint64_t, Prompt> prompts;
-  std::map<uint64_t, Request> requests;
-  std::vector<uint64_t> drains;
-
-  void send(FrameType type, uint64_t id, const Json& json) {
-    append_frame(out, type, id, json.dump());
-  }
-  void fail(uint64_t id, Errc code, std::string message) {
-    send(FrameType::failed, id, protocol::error_to_json(make_error(code, std::move(message))));
-  }
-};
-
-class FakeEngine {
- public:
-  FakeEngine(EngineOptions options, FakeScript script)
-      : options_(std::move(options)), script_(std::move(script)) {}
-
-  int run();
-
- private:
-  bool listen_on_socket();
-  void accept_one();
-  void read_from(Connection& connection);
-  void write_to(Connection& connection);
-  void handle(Connection& connection, const Frame& frame);
-  void handle_hello(Connection& connection, const Json& json);
-  void handle_prepare(Connection& connection, uint64_t id, const Json& json);
-  void handle_submit(Connection& connection, uint64_t id, const Json& json);
-  void handle_cancel(Connection& connection, uint64_t id);
-  void handle_tokens(Connection& connection, const Frame& frame, const Json& json);
-  void handle_drain(Connection& connection, uint64_t id);
-  void send_stats(Connection& connection, uint64_t id);
-  void step();
-  bool step_request(Connection& connection, uint64_t id, Request& request);
-  void send_event(Connection& connection, uint64_t id, protocol::Event event);
-  void finish(Connection& connection, uint64_t id, const Request& request,
-              protocol::FinishReason reason);
-  void set_state(EngineState state, std::string message);
-  void finish_loading();
-  [[nodiscard]] protocol::ModelFacts facts() const;
-  [[nodiscard]] int64_t count(bool running) const;
-  [[nodiscard]] int poll_timeout_ms() const;
-  [[nodiscard]] protocol::ScoredToken score(int32_t token, const std::string& bytes,
-                                            int64_t top) const;
-
-  EngineOptions options_;
-  FakeScript script_;
-  SystemClock clock_;
-  EngineState state_ = EngineState::loading;
-  std::string instance_id_;
-  SteadyTime loaded_at_;
-  Fd listener_;
-  Fd signals_;
-  std::vector<std::unique_ptr<Connection>> connections_;
-  int64_t events_ = 0;
-  int64_t finished_ = 0;
-  int64_t cancelled_ = 0;
-  int64_t failed_ = 0;
-  int64_t completion_tokens_ = 0;
-  int64_t prompt_tokens_ = 0;
-  bool exit_when_idle_ = false;
-  bool hanging_ = false;
-};
 
 bool FakeEngine::listen_on_socket() {
   if (options_.listen_fd >= 0) {
@@ -160,20 +56,6 @@ bool FakeEngine::listen_on_socket() {
       ::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
   ::umask(before);
   return bound == 0 && ::listen(listener_.get(), 16) == 0;
-}
-
-protocol::ModelFacts FakeEngine::facts() const {
-  protocol::ModelFacts facts;
-  facts.architecture = "fake";
-  facts.name = options_.name;
-  facts.file = options_.model;
-  facts.context_tokens_max = options_.context_tokens;
-  facts.slots = options_.slots;
-  facts.vocab_size = kVocab;
-  facts.has_chat_template = true;
-  facts.isa = "none";
-  facts.threads = 1;
-  return facts;
 }
 
 void FakeEngine::set_state(EngineState state, std::string message) {
@@ -217,174 +99,6 @@ void FakeEngine::write_to(Connection& connection) {
                               MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && errno != EAGAIN && errno != EINTR) connection.lost = true;
   if (sent > 0) connection.out.erase(0, static_cast<size_t>(sent));
-}
-
-void FakeEngine::handle(Connection& connection, const Frame& frame) {
-  auto parsed = frame.payload.empty() ? Result<Json>(Json::object()) : parse_json(frame.payload);
-  if (!parsed.ok() || (!connection.greeted && frame.type != FrameType::hello)) {
-    connection.lost = true;
-    return;
-  }
-  const uint64_t id = frame.request_id;
-  switch (frame.type) {
-    case FrameType::hello: return handle_hello(connection, *parsed);
-    case FrameType::prepare: return handle_prepare(connection, id, *parsed);
-    case FrameType::submit: return handle_submit(connection, id, *parsed);
-    case FrameType::cancel: return handle_cancel(connection, id);
-    case FrameType::stats: return send_stats(connection, id);
-    case FrameType::drain: return handle_drain(connection, id);
-    case FrameType::tokenize:
-    case FrameType::detokenize: return handle_tokens(connection, frame, *parsed);
-    case FrameType::release: connection.prompts.erase(id); return;
-    case FrameType::credit: {
-      const auto credit = protocol::Credit::from_json(*parsed);
-      const auto request = connection.requests.find(id);
-      if (credit.ok() && request != connection.requests.end()) {
-        request->second.submit.credit += credit->events;
-      }
-      return;
-    }
-    default: connection.fail(id, Errc::invalid_argument, "not supported"); return;
-  }
-}
-
-void FakeEngine::handle_hello(Connection& connection, const Json& json) {
-  if (script_.flag("hang_on_hello")) return;
-  const auto hello = protocol::Hello::from_json(json);
-  if (!hello.ok()) {
-    connection.lost = true;
-    return;
-  }
-  connection.greeted = true;
-  protocol::Welcome welcome;
-  welcome.version = script_.number("protocol_version", protocol::kVersionMax);
-  welcome.instance_id = instance_id_;
-  welcome.pid = ::getpid();
-  welcome.model = options_.name;
-  welcome.weights_hash = script_.text("weights_hash", "fake-weights");
-  welcome.config_hash = options_.config_hash;
-  welcome.state = state_;
-  if (state_ == EngineState::ready || state_ == EngineState::draining) welcome.facts = facts();
-  connection.send(FrameType::welcome, 0, welcome.to_json());
-}
-
-void FakeEngine::handle_prepare(Connection& connection, uint64_t id, const Json& json) {
-  const auto prepare = protocol::Prepare::from_json(json);
-  if (!prepare.ok()) return connection.fail(id, prepare.error().code, prepare.error().message);
-  if (state_ == EngineState::loading) return connection.fail(id, Errc::unavailable, "loading");
-  Prompt prompt;
-  std::visit(Overloaded{[&](const protocol::PrepareChat& chat) {
-                          for (const Json& message : chat.messages.as_array()) {
-                            const Json* content = message.find("content");
-                            const bool text = content != nullptr && content->is_string();
-                            prompt.text = text ? content->as_string() : "";
-                            for (const char c : prompt.text) {
-                              prompt.tokens.push_back(static_cast<unsigned char>(c));
-                            }
-                          }
-                        },
-                        [&](const protocol::PrepareText& text) {
-                          prompt.text = text.text;
-                          for (const char c : text.text) {
-                            prompt.tokens.push_back(static_cast<unsigned char>(c));
-                          }
-                        },
-                        [&](const protocol::PrepareTokens& tokens) {
-                          prompt.tokens = tokens.tokens;
-                          for (const int32_t t : tokens.tokens) {
-                            if (t < 256) prompt.text.push_back(static_cast<char>(t));
-                          }
-                        }},
-             prepare->input);
-  const auto size = static_cast<int64_t>(prompt.tokens.size());
-  if (size == 0) return connection.fail(id, Errc::invalid_argument, "the prompt is empty");
-  if (size + 1 > options_.context_tokens) {
-    return connection.fail(id, Errc::too_large,
-                           "prompt of " + std::to_string(size) + " tokens, context " +
-                               std::to_string(options_.context_tokens));
-  }
-  connection.prompts[id] = std::move(prompt);
-  connection.send(FrameType::prepared, id, protocol::Prepared{size, 0, {size}}.to_json());
-}
-
-void FakeEngine::handle_submit(Connection& connection, uint64_t id, const Json& json) {
-  auto submit = protocol::Submit::from_json(json);
-  const auto refuse = [&](Errc code, std::string message) {
-    ++failed_;
-    connection.fail(id, code, std::move(message));
-  };
-  if (!submit.ok()) return refuse(submit.error().code, submit.error().message);
-  if (state_ != EngineState::ready) return refuse(Errc::unavailable, "not ready");
-  const std::string refusal = script_.text("refuse_submit", "");
-  if (!refusal.empty()) return refuse(errc_from_name(refusal), "refused by the script");
-  const auto prompt = connection.prompts.find(submit->prompt_id);
-  if (prompt == connection.prompts.end()) return refuse(Errc::not_found, "no such prompt");
-  if (count(true) >= options_.slots && count(false) >= options_.queue_max) {
-    return refuse(Errc::exhausted, "queue is full");
-  }
-  Request request;
-  std::string answer = script_.answer(prompt->second.text);
-  size_t cut = std::string::npos;
-  for (const std::string& stop : submit->stop) {
-    const size_t at = answer.find(stop);
-    if (at < cut) {
-      cut = at;
-      request.stop_sequence = stop;
-    }
-  }
-  if (cut != std::string::npos) answer.resize(cut);
-  request.words = split_words(answer);
-  request.prompt_tokens = static_cast<int64_t>(prompt->second.tokens.size());
-  request.submit = std::move(*submit);
-  request.submitted = clock_.now();
-  prompt_tokens_ += request.prompt_tokens;
-  connection.requests[id] = std::move(request);
-}
-
-void FakeEngine::handle_cancel(Connection& connection, uint64_t id) {
-  const auto request = connection.requests.find(id);
-  if (request == connection.requests.end()) return;
-  finish(connection, id, request->second, protocol::FinishReason::cancelled);
-  connection.requests.erase(request);
-}
-
-void FakeEngine::handle_tokens(Connection& connection, const Frame& frame, const Json& json) {
-  if (frame.type == FrameType::tokenize) {
-    const auto request = protocol::Tokenize::from_json(json);
-    if (!request.ok()) return connection.fail(frame.request_id, Errc::corrupt, "tokenize");
-    protocol::Tokens reply;
-    for (const char c : request->content) {
-      reply.tokens.push_back(static_cast<unsigned char>(c));
-      if (request->with_pieces) reply.pieces.emplace_back(1, c);
-    }
-    return connection.send(FrameType::tokens, frame.request_id, reply.to_json());
-  }
-  const auto request = protocol::Detokenize::from_json(json);
-  if (!request.ok()) return connection.fail(frame.request_id, Errc::corrupt, "detokenize");
-  protocol::Text reply;
-  for (const int32_t t : request->tokens) {
-    if (t < 256) reply.text.push_back(static_cast<char>(t));
-  }
-  connection.send(FrameType::text, frame.request_id, reply.to_json());
-}
-
-void FakeEngine::handle_drain(Connection& connection, uint64_t id) {
-  connection.drains.push_back(id);
-  if (state_ == EngineState::ready) set_state(EngineState::draining, "drain was asked for");
-}
-
-void FakeEngine::send_stats(Connection& connection, uint64_t id) {
-  protocol::Stats stats;
-  stats.state = state_;
-  stats.running = count(true);
-  stats.waiting = count(false);
-  stats.slots = options_.slots;
-  stats.prompt_tokens = prompt_tokens_;
-  stats.completion_tokens = completion_tokens_;
-  stats.requests_finished = finished_;
-  stats.requests_cancelled = cancelled_;
-  stats.requests_failed = failed_;
-  connection.send(FrameType::stats_reply, id, stats.to_json());
 }
 
 void FakeEngine::send_event(Connection& connection, uint64_t id, protocol::Event event) {
@@ -546,7 +260,6 @@ int FakeEngine::run() {
   }
 }
 
-}  // namespace
 }  // namespace tandem::tests
 
 int main(int argc, char** argv) {

@@ -42,6 +42,19 @@ TEST_CASE("page pool: a small budget still has eight extents") {
   CHECK(pool->counts().all == 80);
 }
 
+TEST_CASE("page pool: no page of the budget is lost to the size of extents") {
+  Ledger ledger;
+  for (int64_t pages = 1; pages < 60; ++pages) {
+    auto pool = make_pool(ledger, pages);
+    REQUIRE(pool.ok());
+    REQUIRE(pool->counts().all == pages);
+    std::vector<PageId> all;
+    REQUIRE(pool->take(pages, all).ok());
+    for (const PageId page : all) std::memset(pool->page_data(page), 1, 4096);
+    pool->give_back(all);
+  }
+}
+
 TEST_CASE("page pool: a budget below one page is refused with the numbers") {
   Ledger ledger;
   auto pool = PagePool::create(ledger, {.page_bytes = 4096, .budget_bytes = 4095});
