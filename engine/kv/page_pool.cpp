@@ -25,16 +25,15 @@ Result<PagePool> PagePool::create(budget::Ledger& ledger, const PagePoolOptions&
   const int64_t pages_wanted = options.extent_bytes_max / options.page_bytes;
   pool.pages_per_extent_ =
       std::max<int64_t>(1, std::min(pages_wanted, pages_in_budget / kExtentsWanted));
-  const int64_t extent_count = pages_in_budget / pool.pages_per_extent_;
-  const int64_t page_count = extent_count * pool.pages_per_extent_;
+  const int64_t page_count = pages_in_budget;
   if (page_count > std::numeric_limits<PageId>::max()) {
     return make_error(Errc::too_large, "kv budget of " + std::to_string(options.budget_bytes) +
                                            " bytes has " + std::to_string(page_count) + " pages");
   }
-  for (int64_t i = 0; i < extent_count; ++i) {
-    TRY_ASSIGN(BudgetedMemory extent,
-               BudgetedMemory::create(ledger, budget::Tag::kv,
-                                      pool.pages_per_extent_ * options.page_bytes));
+  for (int64_t first = 0; first < page_count; first += pool.pages_per_extent_) {
+    const int64_t pages_here = std::min(pool.pages_per_extent_, page_count - first);
+    TRY_ASSIGN(BudgetedMemory extent, BudgetedMemory::create(ledger, budget::Tag::kv,
+                                                             pages_here * options.page_bytes));
     pool.extent_table_.push_back(extent.data());
     pool.extents_.push_back(std::move(extent));
   }

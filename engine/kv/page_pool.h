@@ -1,5 +1,5 @@
 // The KV pages of one model: equal pages of kPageTokens tokens inside equal extents behind an extent
-// table. The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
+// table (the last extent is shorter when the budget is no multiple, so that no page is lost). The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
 // state of every page: free, owned by exactly one sequence, or cached (kept for the prefix tree).
 // After each call free + owned + cached = all; check_integrity() recounts it.
 //
