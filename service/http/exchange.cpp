@@ -2,8 +2,12 @@
 
 #include <poll.h>
 
+#include <algorithm>
+
 namespace tandem::service {
 namespace {
+
+constexpr size_t kClientIdBytesMax = 64;
 
 const char* status_text(int status) {
   switch (status) {
@@ -66,6 +70,15 @@ Answer error_answer(const wire::ApiError& error) {
     answer.headers.emplace_back("WWW-Authenticate", error.authenticate);
   }
   return answer;
+}
+
+std::string_view client_request_id(const RequestHead& head) {
+  const std::string_view id = head.header("x-client-request-id");
+  const bool sane = id.size() <= kClientIdBytesMax && std::all_of(id.begin(), id.end(), [](char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                             (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+                    });
+  return sane ? id : std::string_view();
 }
 
 std::string render_answer(const Answer& answer, const std::string& request_id, bool head_only,

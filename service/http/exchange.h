@@ -44,6 +44,9 @@ struct Answer {
 Answer json_answer(const Json& body);
 Answer error_answer(const wire::ApiError& error);
 
+// A client's own id for its request, echoed when it is harmless; else empty.
+std::string_view client_request_id(const RequestHead& head);
+
 // A whole response as text, for answers that the front writes itself (same headers as a worker's).
 std::string render_answer(const Answer& answer, const std::string& request_id, bool head_only,
                           bool keep_alive, int64_t idle_ms);

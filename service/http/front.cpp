@@ -280,7 +280,10 @@ Result<void> Front::start(std::vector<Fd> listeners) {
   return {};
 }
 
-void Front::stop_accepting() { loop_->post({Loop::Message::Kind::stop_accepting, {}, {}, {}}); }
+void Front::stop_accepting() {
+  if (!thread_.joinable()) return;
+  loop_->post({Loop::Message::Kind::stop_accepting, {}, {}, {}});
+}
 
 void Front::stop() {
   if (!thread_.joinable()) return;

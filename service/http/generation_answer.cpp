@@ -166,11 +166,6 @@ StreamSlot::StreamSlot(std::atomic<int64_t>& active) : active_(active) {
 
 StreamSlot::~StreamSlot() { active_.fetch_sub(1, std::memory_order_relaxed); }
 
-Answer refuse(RequestTracker& tracker, const wire::ApiError& error) {
-  tracker.error(error, error.status);
-  return error_answer(error);
-}
-
 Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
                     GenerationParts parts) {
   const Watch watch(context, exchange);

@@ -40,7 +40,4 @@ Answer whole_answer(const HandlerContext& context, const Exchange& exchange, Gen
 Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
                      GenerationParts parts);
 
-// Refuses with the tracker's outcome.
-Answer refuse(RequestTracker& tracker, const wire::ApiError& error);
-
 }  // namespace tandem::service

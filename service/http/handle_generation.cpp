@@ -16,15 +16,6 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kAnswerTokensDefault = 4096;
 
-std::unique_ptr<RequestTracker> make_tracker(const HandlerContext& context,
-                                             const Exchange& exchange, const char* route,
-                                             const std::string& id) {
-  const HttpServices& services = context.services;
-  return std::make_unique<RequestTracker>(
-      RequestTracker::Services{services.clock, services.records, services.metrics}, exchange, route,
-      id);
-}
-
 std::optional<wire::ApiError> no_new_work(const HandlerContext& context) {
   if (!context.draining.load(std::memory_order_relaxed) && !context.services.models.draining()) {
     return std::nullopt;
@@ -203,7 +194,8 @@ protocol::Submit common_submit(const wire::CommonFields& common) {
 
 Answer handle_chat(const HandlerContext& context, const Exchange& exchange) {
   const std::string id = random_id("chatcmpl-");
-  auto tracker = make_tracker(context, exchange, "/v1/chat/completions", id);
+  auto tracker =
+      std::make_unique<RequestTracker>(context.services, exchange, "/v1/chat/completions", id);
   if (const auto error = no_new_work(context)) return refuse(*tracker, *error);
   auto slot = StreamSlot::take(context);
   if (slot == nullptr) return refuse(*tracker, too_many_streams(context));
@@ -238,7 +230,8 @@ Answer handle_chat(const HandlerContext& context, const Exchange& exchange) {
 
 Answer handle_completions(const HandlerContext& context, const Exchange& exchange) {
   const std::string id = random_id("cmpl-");
-  auto tracker = make_tracker(context, exchange, "/v1/completions", id);
+  auto tracker =
+      std::make_unique<RequestTracker>(context.services, exchange, "/v1/completions", id);
   if (const auto error = no_new_work(context)) return refuse(*tracker, *error);
   auto slot = StreamSlot::take(context);
   if (slot == nullptr) return refuse(*tracker, too_many_streams(context));

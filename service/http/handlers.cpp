@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "service/http/request_tracker.h"
 #include "service/wire/openai_request.h"
 
 namespace tandem::service {
@@ -88,14 +89,18 @@ Answer handle_model(const HandlerContext& context, const Exchange& exchange) {
 }
 
 Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) {
+  RequestTracker tracker(context.services, exchange, "/tokenize", random_id("tok-"));
   auto parsed = read_request<wire::TokenizeRequest>(exchange, wire::parse_tokenize_request);
-  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return error_answer(*error);
+  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(tracker, *error);
   const auto& request = std::get<wire::TokenizeRequest>(parsed);
   const auto found = find_model(context, request.model, "model");
-  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
+  if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   Model& model = *std::get<Model*>(found);
+  tracker.set_model(model.info().name);
   const auto tokens = model.tokenize(request.tokenize, tokenize_deadline(context));
-  if (!tokens.ok()) return error_answer(wire::map_error(tokens.error(), model.retry_after_s()));
+  if (!tokens.ok()) {
+    return refuse(tracker, wire::map_error(tokens.error(), model.retry_after_s()));
+  }
   Json::Array list;
   list.reserve(tokens->tokens.size());
   for (size_t i = 0; i < tokens->tokens.size(); ++i) {
@@ -106,18 +111,22 @@ Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) 
       list.push_back(id);
     }
   }
+  tracker.finished("tokenized");
   return json_answer(Json::object().set("tokens", std::move(list)));
 }
 
 Answer handle_detokenize(const HandlerContext& context, const Exchange& exchange) {
+  RequestTracker tracker(context.services, exchange, "/detokenize", random_id("tok-"));
   auto parsed = read_request<wire::DetokenizeRequest>(exchange, wire::parse_detokenize_request);
-  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return error_answer(*error);
+  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(tracker, *error);
   const auto& request = std::get<wire::DetokenizeRequest>(parsed);
   const auto found = find_model(context, request.model, "model");
-  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
+  if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   Model& model = *std::get<Model*>(found);
+  tracker.set_model(model.info().name);
   auto text = model.detokenize(request.detokenize, tokenize_deadline(context));
-  if (!text.ok()) return error_answer(wire::map_error(text.error(), model.retry_after_s()));
+  if (!text.ok()) return refuse(tracker, wire::map_error(text.error(), model.retry_after_s()));
+  tracker.finished("detokenized");
   return json_answer(Json::object().set("content", std::move(text->text)));
 }
 

@@ -1,5 +1,6 @@
 #include "service/http/request_tracker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -12,8 +13,8 @@ int64_t microseconds_between(SteadyTime from, SteadyTime to) {
 
 }  // namespace
 
-RequestTracker::RequestTracker(Services services, const Exchange& exchange, const char* route,
-                               std::string id)
+RequestTracker::RequestTracker(const HttpServices& services, const Exchange& exchange,
+                               const char* route, std::string id)
     : services_(services), complete_at_(exchange.complete_at()) {
   record_.id = std::move(id);
   record_.route = route;
@@ -71,6 +72,11 @@ void RequestTracker::close(Outcome outcome, int64_t status, std::string reason) 
   record_.reason = std::move(reason);
   record_.total_us = microseconds_between(complete_at_, services_.clock.now());
   services_.records.record(std::move(record_));
+}
+
+Answer refuse(RequestTracker& tracker, const wire::ApiError& error) {
+  tracker.error(error, error.status);
+  return error_answer(error);
 }
 
 }  // namespace tandem::service

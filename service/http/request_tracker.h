@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/protocol.h"
 #include "service/http/exchange.h"
-#include "service/metrics.h"
+#include "service/http/server.h"
 #include "service/request_record.h"
 #include "service/wire/error_map.h"
 
@@ -17,13 +17,8 @@ namespace tandem::service {
 
 class RequestTracker {
  public:
-  struct Services {
-    const Clock& clock;
-    RecordSink& records;
-    Metrics& metrics;
-  };
-
-  RequestTracker(Services services, const Exchange& exchange, const char* route, std::string id);
+  RequestTracker(const HttpServices& services, const Exchange& exchange, const char* route,
+                 std::string id);
   RequestTracker(const RequestTracker&) = delete;
   RequestTracker& operator=(const RequestTracker&) = delete;
   ~RequestTracker();
@@ -43,12 +38,15 @@ class RequestTracker {
  private:
   void close(Outcome outcome, int64_t status, std::string reason);
 
-  Services services_;
+  const HttpServices& services_;
   RequestRecord record_;
   SteadyTime complete_at_;
   SteadyTime last_token_at_{};
   Histogram* gaps_ = nullptr;
   bool closed_ = false;
 };
+
+// Refuses with the tracker's outcome.
+Answer refuse(RequestTracker& tracker, const wire::ApiError& error);
 
 }  // namespace tandem::service

@@ -21,11 +21,12 @@ Answer internal_error() {
   return error_answer(wire::api_error(500, "internal_error", "the request failed inside tandemd"));
 }
 
-void fill_headers(const Answer& answer, const std::string& request_id,
-                  httplib::Response& response) {
+void fill_headers(const Answer& answer, const ReadyRequest& request, httplib::Response& response) {
   for (const auto& [name, value] : answer.headers) response.set_header(name, value);
-  response.set_header("x-request-id", request_id);
-  if (!response.has_header("Cache-Control")) response.set_header("Cache-Control", "no-store");
+  response.set_header("x-request-id", request.admission.request_id);
+  const std::string_view theirs = client_request_id(request.head);
+  if (!theirs.empty()) response.set_header("x-client-request-id", std::string(theirs));
+  response.set_header("Cache-Control", "no-store");
 }
 
 // Writes to a non-blocking socket; false for good once the client is gone or stalls.
@@ -150,7 +151,7 @@ class Worker::Session {
       return;
     }
     response.status = answer_.status;
-    fill_headers(answer_, request_->admission.request_id, response);
+    fill_headers(answer_, *request_, response);
     response.set_header("X-Accel-Buffering", "no");
     auto provider = [this](size_t, httplib::DataSink& sink) { return pull(sink); };
     if (request_->head.version_minor == 0) {
@@ -162,7 +163,7 @@ class Worker::Session {
 
   void fill(httplib::Response& response) {
     response.status = answer_.status;
-    fill_headers(answer_, request_->admission.request_id, response);
+    fill_headers(answer_, *request_, response);
     response.set_content(answer_.body, answer_.content_type);
   }
 

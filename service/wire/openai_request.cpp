@@ -1,7 +1,7 @@
 #include "service/wire/openai_request.h"
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <limits>
 #include <string>
 #include <utility>
@@ -33,16 +33,17 @@ void read_logit_bias(FieldReader& body, SamplingFields& sampling) {
   FieldReader entries(*bias, "logit_bias", body.problems());
   for (const auto& member : bias->as_object()) {
     const std::string& key = member.first;
-    const bool digits =
-        !key.empty() && key.size() <= 9 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (!digits) {
+    int32_t token = -1;
+    const char* end = key.data() + key.size();
+    const auto read = std::from_chars(key.data(), end, token);
+    if (read.ec != std::errc() || read.ptr != end || token < 0) {
       body.problems().add(kOutOfRange, "logit_bias",
                           "logit_bias keys must be token ids, written as decimal numbers");
       return;
     }
     const auto value = entries.number(key, {.min = -100, .max = 100});
     if (!value.has_value()) return;
-    sampling.logit_bias.emplace_back(std::stoi(key), *value);
+    sampling.logit_bias.emplace_back(token, *value);
   }
 }
 

@@ -31,8 +31,9 @@ Json parsed(const std::string& text) {
 TEST_CASE("chat: a whole answer") {
   TestServer server;
   server.models.first.script.tail = "!";
-  const Reply reply = ask(server, request("POST", kChat, kHi));
+  const Reply reply = ask(server, request("POST", kChat, kHi, "x-client-request-id: mine-1\r\n"));
   REQUIRE(reply.status == 200);
+  CHECK(reply.header("x-client-request-id") == "mine-1");
   CHECK(reply.complete);
   CHECK(reply.header("content-type") == "application/json");
   CHECK(reply.header("x-request-id").starts_with("req-"));

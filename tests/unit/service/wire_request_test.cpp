@@ -142,6 +142,13 @@ TEST_CASE("wire: malformed fields of a chat request") {
           {chat(R"("n":0)"), "n", kValue},
           {chat(R"("n":17)"), "n", kValue},
           {chat(R"("n":true)"), "n", kType},
+      },
+      false);
+}
+
+TEST_CASE("wire: malformed stream options, stops, biases and extensions") {
+  check_all(
+      {
           {chat(R"("stream":"yes")"), "stream", kType},
           {chat(R"("stream":1)"), "stream", kType},
           {chat(R"("stream_options":{"include_usage":true})"), "stream_options", kValue},
@@ -164,6 +171,9 @@ TEST_CASE("wire: malformed fields of a chat request") {
           {chat(R"("logit_bias":[])"), "logit_bias", kType},
           {chat(R"("logit_bias":{"x":1})"), "logit_bias", kValue},
           {chat(R"("logit_bias":{"-1":1})"), "logit_bias", kValue},
+          {chat(R"("logit_bias":{" 1":1})"), "logit_bias", kValue},
+          {chat(R"("logit_bias":{"1x":1})"), "logit_bias", kValue},
+          {chat(R"("logit_bias":{"99999999999":1})"), "logit_bias", kValue},
           {chat(R"("logit_bias":{"5":101})"), "logit_bias.5", kValue},
           {chat(R"("logit_bias":{"5":"a"})"), "logit_bias.5", kType},
           {chat(R"("top_logprobs":3)"), "top_logprobs", kValue},
