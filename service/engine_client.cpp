@@ -24,6 +24,11 @@ class AnswerSink final : public EngineSink {
   BoundedQueue<std::variant<Frame, Error>> queue{2};
 };
 
+std::string bad_frame(const Frame& frame, const Error& error) {
+  return std::string("the engine sent a ") + frame_type_name(frame.type) + " frame with a bad field " +
+         error.path + ": " + error.message;
+}
+
 Result<Json> payload_json(const Frame& frame) {
   if (frame.payload.empty()) return Json::object();
   return parse_json(frame.payload, {.bytes_max = kFramePayloadBytesMax});
@@ -246,13 +251,13 @@ bool EngineClient::handle_connection_frame(const Frame& frame, const Json& json,
   if (frame.type == FrameType::welcome) {
     auto welcome = protocol::Welcome::from_json(json);
     if (welcome.ok()) listener_.on_welcome(epoch, std::move(*welcome));
-    if (!welcome.ok()) reason = welcome.error().message;
+    if (!welcome.ok()) reason = bad_frame(frame, welcome.error());
     return welcome.ok();
   }
   if (frame.type == FrameType::state) {
     auto change = protocol::StateChange::from_json(json);
     if (change.ok()) listener_.on_state(epoch, std::move(*change));
-    if (!change.ok()) reason = change.error().message;
+    if (!change.ok()) reason = bad_frame(frame, change.error());
     return change.ok();
   }
   if (frame.type == FrameType::drained) {

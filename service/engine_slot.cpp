@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "service/sha256.h"
 
 namespace tandem::service {
@@ -15,6 +18,20 @@ namespace {
 constexpr auto kConnectPoll = std::chrono::milliseconds(20);
 constexpr auto kLostGrace = std::chrono::milliseconds(500);
 constexpr auto kKillLimit = std::chrono::seconds(30);
+
+// The last line of an engine's log says why it ended when it could not say it on the socket.
+std::string last_line(const std::string& path) {
+  constexpr std::streamoff kTailBytes = 2048;
+  constexpr size_t kLineBytesMax = 300;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = file.tellg();
+  file.seekg(std::max<std::streamoff>(size - kTailBytes, 0));
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  const size_t start = text.rfind('\n');
+  return utf8::repair(text.substr(start == std::string::npos ? 0 : start + 1, kLineBytesMax));
+}
 
 std::vector<std::string> model_arguments(const SlotOptions& options) {
   const ModelConfig& model = options.model;
@@ -275,7 +292,8 @@ void EngineSlot::on_lost(uint64_t epoch, const std::string& reason) {
   if (phase_ == Phase::draining) return terminate();
   if (phase_ != Phase::greeting && phase_ != Phase::loading && phase_ != Phase::ready) return;
   // Nearly always the process is ending; its pidfd then says how. If it lives on, it is stopped.
-  log_line(reason, true);
+  log_line(log::quoted(reason), true);
+  lost_reason_ = reason;
   enter(Phase::lost, ModelState::starting, "lost its connection", clock_.now() + kLostGrace);
   epoch_ = 0;
 }
@@ -297,19 +315,24 @@ void EngineSlot::terminate() {
         clock_.now() + options_.engines.stop_deadline);
 }
 
+void EngineSlot::collect_end() {
+  how_ended_ = process_.reap();
+  // Reads what the engine sent before its end: its reason may be on the way.
+  tenant_.client().detach("the engine of model " + options_.model.name + " ended (" + how_ended_ +
+                          ")");
+}
+
 void EngineSlot::on_process_end() {
-  const std::string how = process_.valid() ? process_.reap() : "not running";
-  const int64_t pid = process_.valid() ? process_.pid() : 0;
+  const std::string end = "process " + std::to_string(process_.pid()) + " ended: " + how_ended_;
   process_ = Process();
   (void)::unlink(record_path().c_str());
-  const bool ordered = stopping();
-  tenant_.client().detach("the engine of model " + options_.model.name + " ended (" + how + ")");
   epoch_ = 0;
-  if (!ordered) {
-    return crashed(failure_.empty() ? "process " + std::to_string(pid) + " ended: " + how
-                                    : failure_);
+  if (!stopping()) {
+    if (!failure_.empty()) return crashed(failure_ + "; " + end);
+    const std::string line = last_line(log_path());
+    return crashed(line.empty() ? end : end + "; its log ends with: " + line);
   }
-  log_line("stopped, process " + std::to_string(pid) + ": " + how);
+  log_line("stopped, " + end);
   switch (then_) {
     case Then::stay_stopped:
       return enter(Phase::idle, ModelState::stopped, stop_reason_, SteadyTime::max());
@@ -340,7 +363,7 @@ void EngineSlot::step() {
     case Phase::waiting:
     case Phase::ready: return;
     case Phase::connecting: return try_connect();
-    case Phase::lost: return stop_process(Then::count_crash, "lost its connection and lived on");
+    case Phase::lost: return stop_process(Then::count_crash, lost_reason_);
     case Phase::greeting:
       return stop_process(status_.adopted ? Then::start : Then::count_crash,
                           "gave no answer to the handshake");

@@ -49,6 +49,8 @@ class EngineSlot {
   void on_state(uint64_t epoch, const protocol::StateChange& change);
   void on_drained(uint64_t epoch);
   void on_lost(uint64_t epoch, const std::string& reason);
+  // The process has ended: first collect_end, then the messages of its connection, then this.
+  void collect_end();
   void on_process_end();
   void step();
 
@@ -105,6 +107,8 @@ class EngineSlot {
   Then then_ = Then::stay_stopped;
   std::string stop_reason_;
   std::string failure_;  // told by the engine before it ended
+  std::string lost_reason_;
+  std::string how_ended_;
   SteadyTime deadline_ = SteadyTime::max();   // of the next step()
   SteadyTime phase_end_ = SteadyTime::max();  // connecting polls before it
   uint64_t epoch_ = 0;

@@ -106,7 +106,7 @@ Result<void> Supervisor::post(Role role, ModelCommand command) {
   return {};
 }
 
-void Supervisor::wait(std::chrono::milliseconds wait_max) {
+std::vector<Supervisor::Seat*> Supervisor::wait(std::chrono::milliseconds wait_max) {
   std::vector<pollfd> polls{{wake_.get(), POLLIN, 0}};
   SteadyTime next = clock_.now() + wait_max;
   for (const auto& seat : seats_) {
@@ -118,14 +118,18 @@ void Supervisor::wait(std::chrono::milliseconds wait_max) {
   (void)::poll(polls.data(), polls.size(), static_cast<int>(left.count()));
   uint64_t count = 0;
   (void)!::read(wake_.get(), &count, sizeof count);
+  std::vector<Seat*> ended;
   for (size_t i = 0; i < seats_.size(); ++i) {
-    if ((polls[i + 1].revents & POLLIN) != 0) seats_[i]->slot.on_process_end();
+    if ((polls[i + 1].revents & POLLIN) != 0) ended.push_back(seats_[i].get());
   }
+  return ended;
 }
 
 void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
-  wait(wait_max);
+  const std::vector<Seat*> ended = wait(wait_max);
+  for (Seat* seat : ended) seat->slot.collect_end();
   while (auto message = messages_.try_pop()) handle(std::move(*message));
+  for (Seat* seat : ended) seat->slot.on_process_end();
   for (const auto& seat : seats_) seat->slot.step();
   if (!stopping_ && seats_.size() > 1) {
     // Loading two models at once would slow the default down: it goes first, whatever comes of it.

@@ -98,7 +98,8 @@ class Supervisor final : public ModelDirectory {
   void push(Message message);
   void wake() const;
   void handle(Message message);
-  void wait(std::chrono::milliseconds wait_max);
+  // Seats whose process has ended.
+  std::vector<Seat*> wait(std::chrono::milliseconds wait_max);
   void run(const std::stop_token& stop);
   [[nodiscard]] std::string states() const;
 

@@ -1,0 +1,236 @@
+#include "service/tenant.h"
+
+#include "tests/unit/service/control_world.h"
+
+namespace tandem::service {
+namespace {
+
+using std::chrono::milliseconds;
+
+std::unique_ptr<Generation> submit(Tenant& tenant, const Prompt& prompt, size_t choices = 1,
+                                   int64_t max_tokens = 10'000) {
+  auto generation =
+      tenant.submit(prompt, std::vector<protocol::Submit>(choices, {.max_tokens = max_tokens}));
+  INFO((generation.ok() ? "" : generation.error().message));
+  REQUIRE(generation.ok());
+  return std::move(*generation);
+}
+
+struct Outcome {
+  std::string text;
+  int64_t content_events = 0;
+  int64_t terminals = 0;
+  std::optional<Error> error;
+  std::optional<protocol::FinishReason> reason;
+};
+
+void take(Outcome& out, const GenerationEvent& event) {
+  if (event.terminal()) ++out.terminals;
+  if (const auto* error = std::get_if<Error>(&event.body)) {
+    out.error = *error;
+    return;
+  }
+  const auto& body = std::get<protocol::Event>(event.body).body;
+  if (const auto* content = std::get_if<protocol::ContentEvent>(&body)) {
+    out.text += content->text;
+    ++out.content_events;
+  }
+  if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) out.reason = finish->reason;
+}
+
+std::vector<Outcome> drain(Generation& generation, size_t choices = 1) {
+  std::vector<Outcome> out(choices);
+  while (!generation.done()) {
+    const auto event = generation.next_event(soon());
+    REQUIRE(event.has_value());
+    take(out[event->choice], *event);
+  }
+  CHECK_FALSE(generation.next_event(soon(milliseconds(1))).has_value());
+  return out;
+}
+
+TEST_CASE("prepare, submit, events, finish") {
+  World world("answer one two three\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant(), "hello");
+  CHECK(prompt->prepared().prompt_tokens == 5);
+  const auto out = drain(*submit(world.tenant(), *prompt));
+  CHECK(out[0].text == "one two three");
+  CHECK(out[0].content_events == 3);
+  CHECK(out[0].terminals == 1);
+  CHECK(out[0].reason == protocol::FinishReason::stop);
+}
+
+TEST_CASE("several choices of one prompt end once each") {
+  World world("tokens 30\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto out = drain(*submit(world.tenant(), *prompt, 6), 6);
+  for (const Outcome& choice : out) {
+    CHECK(choice.content_events == 30);
+    CHECK(choice.terminals == 1);
+  }
+}
+
+TEST_CASE("credit is granted back: an answer longer than the credit comes whole") {
+  World world("tokens 3000\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  CHECK(drain(*submit(world.tenant(), *prompt))[0].content_events == 3000);
+}
+
+TEST_CASE("an engine that is killed fails its open requests exactly once each") {
+  World world("tokens 100000\ntokens_per_second 500\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto generation = submit(world.tenant(), *prompt, 4);
+  std::vector<Outcome> out(4);
+  for (int i = 0; i < 20; ++i) {
+    const auto event = generation->next_event(soon());
+    REQUIRE(event.has_value());
+    take(out[event->choice], *event);
+  }
+  world.kill_engine();
+  while (!generation->done()) {
+    const auto event = generation->next_event(soon());
+    REQUIRE(event.has_value());
+    take(out[event->choice], *event);
+  }
+  for (const Outcome& choice : out) {
+    CHECK(choice.terminals == 1);
+    REQUIRE(choice.error.has_value());
+    CHECK(choice.error->code == Errc::unavailable);
+    CHECK(choice.error->message.find("alpha") != std::string::npos);
+  }
+  CHECK(world.status().slots_busy == 0);
+  // The prompt belonged to the dead engine; a new one serves new prompts.
+  world.until([&] { return world.state() == ModelState::backoff; });
+  world.clock.advance(std::chrono::seconds(2));
+  REQUIRE(world.until_ready());
+  const auto stale = world.tenant().submit(*prompt, {{.max_tokens = 1}});
+  REQUIRE_FALSE(stale.ok());
+  CHECK(stale.error().code == Errc::unavailable);
+  CHECK(world.status().slots_busy == 0);
+}
+
+TEST_CASE("cancel ends a request with one terminal event and frees its slot") {
+  World world("tokens 100000\ntokens_per_second 200\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto generation = submit(world.tenant(), *prompt);
+  REQUIRE(generation->next_event(soon()).has_value());
+  CHECK(world.status().slots_busy == 1);
+  generation->cancel();
+  generation->cancel();
+  const auto out = drain(*generation);
+  CHECK(out[0].reason == protocol::FinishReason::cancelled);
+  CHECK(out[0].terminals == 1);
+  CHECK(world.status().slots_busy == 0);
+}
+
+TEST_CASE("a dropped generation is cancelled in the engine and counts until the engine says so") {
+  World world("tokens 100000\ntokens_per_second 200\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  { const auto generation = submit(world.tenant(), *prompt, 3); }
+  CHECK(world.until([&] { return world.status().slots_busy == 0; }, milliseconds(2000)));
+  const auto stats = world.tenant().stats(soon());
+  REQUIRE(stats.ok());
+  CHECK(stats->running + stats->waiting == 0);
+  CHECK(stats->requests_cancelled == 3);
+}
+
+TEST_CASE("admission is bounded: slots and queue, then exhausted with a wait in seconds") {
+  World world("tokens 100000\ntokens_per_second 50\n");
+  world.config.default_model.slots = 2;
+  world.config.default_model.queue_max = 1;
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto first = submit(world.tenant(), *prompt, 2);
+  const auto second = submit(world.tenant(), *prompt);
+  CHECK(world.status().slots_busy == 2);
+  CHECK(world.status().queue == 1);
+  const auto third = world.tenant().submit(*prompt, {{.max_tokens = 1}});
+  REQUIRE_FALSE(third.ok());
+  CHECK(third.error().code == Errc::exhausted);
+  CHECK(third.error().message == "model alpha is busy: 2 slots are taken and 1 requests wait");
+  CHECK(world.tenant().retry_after_s() >= 1);
+  const auto never = world.tenant().submit(*prompt, std::vector<protocol::Submit>(4));
+  REQUIRE_FALSE(never.ok());
+  CHECK(never.error().code == Errc::too_large);
+  second->cancel();
+  (void)drain(*second);
+  CHECK(world.tenant().submit(*prompt, {{.max_tokens = 1}}).ok());
+}
+
+TEST_CASE("a refusal of the engine is the terminal of its choice") {
+  World world("refuse_submit invalid_argument\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto out = drain(*submit(world.tenant(), *prompt));
+  REQUIRE(out[0].error.has_value());
+  CHECK(out[0].error->code == Errc::invalid_argument);
+  CHECK(world.status().slots_busy == 0);
+}
+
+TEST_CASE("errors of prepare keep their code; tokenize and detokenize answer") {
+  World world;
+  world.config.default_model.context_tokens = 16;
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto long_one = world.tenant().prepare(
+      {.input = protocol::PrepareText{.text = std::string(40, 'x')}}, soon());
+  REQUIRE_FALSE(long_one.ok());
+  CHECK(long_one.error().code == Errc::too_large);
+  const auto tokens = world.tenant().tokenize({.content = "ab"}, soon());
+  REQUIRE(tokens.ok());
+  CHECK(tokens->tokens == std::vector<int32_t>{97, 98});
+  CHECK(world.tenant().detokenize({.tokens = {98, 97}}, soon()).value().text == "ba");
+}
+
+TEST_CASE("an engine that stops answering does not hold a caller past its deadline") {
+  World world("tokens 50\nhang_after_events 3\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto generation = submit(world.tenant(), *prompt);
+  for (int i = 0; i < 2; ++i) REQUIRE(generation->next_event(soon()).has_value());
+  while (generation->next_event(soon(milliseconds(100))).has_value()) {
+  }
+  const auto stuck = world.tenant().tokenize({.content = "ab"}, soon(milliseconds(50)));
+  REQUIRE_FALSE(stuck.ok());
+  CHECK(stuck.error().code == Errc::cancelled);
+}
+
+TEST_CASE("a model that is not ready says so at once") {
+  World world("load_ms 100000\n");
+  world.begin();
+  REQUIRE(world.until([&] { return world.state() == ModelState::loading; }));
+  const auto early = world.tenant().prepare({}, soon());
+  REQUIRE_FALSE(early.ok());
+  CHECK(early.error().code == Errc::unavailable);
+  CHECK(early.error().message == "model alpha is not ready: loading");
+}
+
+TEST_CASE("the wait is the mean service time times the place in the queue over the slots") {
+  AdmissionCount count(2, 100);
+  REQUIRE(count.admit(12));
+  CHECK(count.wait_s() == 1);  // nothing measured yet
+  count.end(8'000'000);        // 8 s; 11 are open, 9 of them wait, the next is tenth
+  CHECK(count.wait_s() == 40);
+  for (int i = 0; i < 11; ++i) count.end(8'000'000);
+  CHECK(count.wait_s() == 4);
+  CHECK(count.open() == 0);
+  CHECK_FALSE(count.admit(103));
+}
+
+}  // namespace
+}  // namespace tandem::service
