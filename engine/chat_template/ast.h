@@ -62,7 +62,7 @@ enum class TplStmtKind : uint8_t {
   set,        // target = value
   set_block,  // target = body; value: the filter chain or null
   macro,      // text: name; parameters; body
-  body,       // body in place ({% generation %})
+  body,       // body in place, in a scope of its own ({% generation %})
   loop_break,
   loop_continue,
 };

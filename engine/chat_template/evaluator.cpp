@@ -46,7 +46,7 @@ Result<TplEval::Flow> TplEval::exec_kind(const TplStmt& stmt, TplScope& scope) {
     case TplStmtKind::output: TRY(exec_output(stmt, scope)); break;
     case TplStmtKind::branches: return exec_branches(stmt, scope);
     case TplStmtKind::loop: return exec_loop(stmt, scope);
-    case TplStmtKind::body: return exec_body(stmt.body, scope);
+    case TplStmtKind::body: return exec_body(stmt.body, *heap_.scope(&scope));
     case TplStmtKind::set: {
       TRY_ASSIGN(const TplValue value, eval(*stmt.value, scope));
       TRY(assign(*stmt.target, value, scope));
@@ -164,6 +164,7 @@ Result<TplEval::Flow> TplEval::exec_loop(const TplStmt& stmt, TplScope& scope) {
   loop_value.loop = &loop;
   ++loop_depth_;
   Result<Flow> flow = Flow::normal;
+  bool completed = false;
   while (true) {
     Result<bool> more = advance(loop);
     if (!more) flow = std::move(more).error();
@@ -180,10 +181,12 @@ Result<TplEval::Flow> TplEval::exec_loop(const TplStmt& stmt, TplScope& scope) {
     if (!flow) break;
     note_message(loop.current, size_before);
     if (*flow == Flow::stop_loop) break;
+    completed = completed || *flow == Flow::normal;
   }
   --loop_depth_;
   if (!flow) return flow;
-  if (loop.index0 < 0) return exec_body(stmt.other, *heap_.scope(&scope));
+  // As in Jinja: else runs unless some iteration reached the end of the body.
+  if (!completed) return exec_body(stmt.other, *heap_.scope(&scope));
   return Flow::normal;
 }
 

@@ -20,12 +20,10 @@ TplValue fold(TplEval& eval, const TplValue& v, bool case_sensitive) {
   return tpl_case(eval.heap(), *v.string, TplCase::lower);
 }
 
+// Keys compare as lists do: equal ones are never asked for their order.
 Result<bool> keyed_less(TplHeap& heap, const Keyed& a, const Keyed& b) {
   for (size_t i = 0; i < a.keys.size(); ++i) {
-    const bool last = i + 1 == a.keys.size();
-    if (last || !tpl_equal(heap, a.keys[i], b.keys[i])) {
-      return tpl_less(heap, a.keys[i], b.keys[i]);
-    }
+    if (!tpl_equal(heap, a.keys[i], b.keys[i])) return tpl_less(heap, a.keys[i], b.keys[i]);
   }
   return false;
 }
@@ -144,8 +142,7 @@ Result<TplValue> filter_first(TplEval& eval, const TplValue& v, const TplArgs& a
 Result<TplValue> filter_last(TplEval& eval, const TplValue& v, const TplArgs& args) {
   TRY_ASSIGN(const auto bound, tpl_bind(args, {}, "last"));
   if (v.is(TplKind::string)) return tpl_index(eval.heap(), v, TplValue::of(int64_t{-1}));
-  if (v.is(TplKind::undefined) ||
-      (v.is(TplKind::list) && v.list->kind == TplListKind::generator)) {
+  if (v.is(TplKind::list) && v.list->kind == TplListKind::generator) {
     return tpl_error(std::string("last of ") + tpl_type_name(v));
   }
   TRY_ASSIGN(const std::vector<TplValue>* items, tpl_iterate(eval.heap(), v));

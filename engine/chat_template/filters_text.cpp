@@ -42,7 +42,14 @@ std::optional<std::string> number_text(std::string_view text) {
   return out;
 }
 
-std::optional<int64_t> parse_int(const std::string& text, int base) {
+std::optional<int64_t> parse_int(std::string text, int base) {
+  // The prefix of its own base may stand before the digits.
+  const size_t digits = text.front() == '-' ? 1 : 0;
+  if (text.size() > digits + 2 && text[digits] == '0') {
+    const char kind = static_cast<char>(text[digits + 1] | 0x20);
+    const int prefix_base = kind == 'x' ? 16 : kind == 'o' ? 8 : kind == 'b' ? 2 : 0;
+    if (prefix_base == base) text.erase(digits, 2);
+  }
   int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value, base);
@@ -171,12 +178,12 @@ Result<TplValue> filter_tojson(TplEval& eval, const TplValue& v, const TplArgs& 
   return out.finish();
 }
 
-Result<TplValue> filter_int(TplEval& eval, const TplValue& v, const TplArgs& args) {
+Result<TplValue> filter_int(TplEval&, const TplValue& v, const TplArgs& args) {
   TRY_ASSIGN(const auto bound, tpl_bind(args, {"default", "base"}, "int"));
   TRY_ASSIGN(const int64_t base, tpl_int_arg(bound[1], 10, "int's base"));
   if (base < 2 || base > 36) return tpl_error("int's base is out of range");
   const TplValue fallback = bound[0] != nullptr ? *bound[0] : TplValue::of(int64_t{0});
-  eval.heap().spend_steps(1);
+  if (v.is(TplKind::undefined)) return tpl_error("int of an undefined value");
   if (v.is_int()) return TplValue::of(v.as_int());
   if (v.is(TplKind::string)) {
     const std::optional<std::string> text = number_text(v.bytes());
@@ -190,6 +197,7 @@ Result<TplValue> filter_int(TplEval& eval, const TplValue& v, const TplArgs& arg
 
 Result<TplValue> filter_float(TplEval&, const TplValue& v, const TplArgs& args) {
   TRY_ASSIGN(const auto bound, tpl_bind(args, {"default"}, "float"));
+  if (v.is(TplKind::undefined)) return tpl_error("float of an undefined value");
   const std::optional<double> real = real_of(v);
   if (real) return TplValue::of(*real);
   return bound[0] != nullptr ? *bound[0] : TplValue::of(0.0);

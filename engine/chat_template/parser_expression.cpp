@@ -436,7 +436,7 @@ bool TplParser::test_argument_follows() const {
     case TplTokenKind::name: break;
     default: return false;
   }
-  static constexpr std::string_view kJoiners[] = {"else", "or", "and", "if", "is", "in", "not"};
+  static constexpr std::string_view kJoiners[] = {"else", "or", "and"};
   return std::find(std::begin(kJoiners), std::end(kJoiners), now().text) == std::end(kJoiners);
 }
 
@@ -450,6 +450,7 @@ Result<TplExprPtr> TplParser::parse_test(TplExprPtr subject) {
   if (is_op("(")) {
     TRY(parse_arguments(*expr));
   } else if (test_argument_follows()) {
+    if (is_word("is")) return fail("tests cannot be chained");
     TRY_ASSIGN(TplExprPtr argument, parse_primary());
     TRY_ASSIGN(argument, parse_postfix(std::move(argument)));
     expr->children.push_back(std::move(argument));

@@ -1,6 +1,7 @@
 // The tests behind "is".
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "base/utf8.h"
@@ -41,10 +42,8 @@ bool is_callable(const TplValue& v) {
 }
 
 // str.islower and str.isupper: at least one cased character, none of the other case.
-bool all_cased(const TplValue& v, bool upper) {
-  if (!v.is(TplKind::string)) return false;
+bool all_cased(std::string_view rest, bool upper) {
   bool any = false;
-  std::string_view rest = v.bytes();
   while (!rest.empty()) {
     const utf8::Decoded d = utf8::decode(rest);
     rest.remove_prefix(d.length);
@@ -55,8 +54,6 @@ bool all_cased(const TplValue& v, bool upper) {
   }
   return any;
 }
-bool is_lower_text(const TplValue& v) { return all_cased(v, false); }
-bool is_upper_text(const TplValue& v) { return all_cased(v, true); }
 
 struct PlainTest {
   std::string_view name;
@@ -71,7 +68,6 @@ constexpr std::array kPlainTests = std::to_array<PlainTest>({
     {"float", is_float},
     {"integer", is_integer},
     {"iterable", is_iterable},
-    {"lower", is_lower_text},
     {"mapping", is_mapping},
     {"none", is_none},
     {"number", is_number},
@@ -79,7 +75,6 @@ constexpr std::array kPlainTests = std::to_array<PlainTest>({
     {"string", is_string},
     {"true", is_true},
     {"undefined", is_undefined},
-    {"upper", is_upper_text},
 });
 
 struct CompareTest {
@@ -108,6 +103,9 @@ constexpr std::array kCompareTests = std::to_array<CompareTest>({
 
 // odd, even and divisibleby.
 Result<bool> remainder_is(const TplValue& v, int64_t divisor, int64_t wanted) {
+  if (v.is(TplKind::real) && divisor != 0) {
+    return std::fmod(v.real, static_cast<double>(divisor)) == static_cast<double>(wanted);
+  }
   TRY_ASSIGN(const int64_t value, tpl_int_arg(&v, 0, "the tested value"));
   if (divisor == 0) return tpl_error("division by zero");
   if (divisor == -1) return wanted == 0;
@@ -122,6 +120,10 @@ Result<bool> TplEval::test(std::string_view name, const TplValue& subject, const
     if (plain.name != name) continue;
     TRY_ASSIGN(const auto bound, tpl_bind(args, {}, "test"));
     return plain.holds(subject);
+  }
+  if (name == "lower" || name == "upper") {
+    TRY_ASSIGN(const TplStr text, tpl_str(heap_, subject));
+    return all_cased(text.bytes, name == "upper");
   }
   if (name == "odd" || name == "even") {
     TRY_ASSIGN(const auto bound, tpl_bind(args, {}, "test"));
