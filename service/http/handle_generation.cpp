@@ -1,6 +1,7 @@
 // POST /v1/chat/completions and POST /v1/completions.
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -49,13 +50,24 @@ std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
   return wire::map_error(found.error());
 }
 
+// The engine names fields of its own message; the client wants those of its body.
+std::string client_path(const Error& error, const char* param, std::optional<size_t> prompt) {
+  const bool theirs = error.code == Errc::invalid_argument || error.code == Errc::too_large;
+  if (!theirs || error.path.starts_with(param)) return error.path;
+  std::string path = param;
+  if (prompt.has_value()) path += "[" + std::to_string(*prompt) + "]";
+  const size_t index = error.path.find('[');
+  if (error.path.starts_with("tokens[")) path += error.path.substr(index);
+  return path;
+}
+
 struct Prepared {
   std::vector<std::unique_ptr<Prompt>> prompts;
 };
 
 std::variant<Prepared, wire::ApiError> prepare_all(const HandlerContext& context, Model& model,
                                                    const std::vector<protocol::Prepare>& requests,
-                                                   const char* param) {
+                                                   const char* param, bool listed) {
   Prepared result;
   const SteadyTime deadline =
       context.services.clock.now() + milliseconds(context.options.prepare_deadline_ms);
@@ -63,11 +75,7 @@ std::variant<Prepared, wire::ApiError> prepare_all(const HandlerContext& context
     auto prompt = model.prepare(requests[i], deadline);
     if (!prompt.ok()) {
       Error error = std::move(prompt).error();
-      const bool theirs = error.code == Errc::invalid_argument || error.code == Errc::too_large;
-      if (theirs && error.path.empty()) {
-        error.path = param;
-        if (requests.size() > 1) error.path += "[" + std::to_string(i) + "]";
-      }
+      error.path = client_path(error, param, listed ? std::optional(i) : std::nullopt);
       return wire::map_error(error, model.retry_after_s());
     }
     result.prompts.push_back(std::move(prompt).value());
@@ -102,6 +110,7 @@ struct GenerationJob {
   protocol::Submit submit;  // same for all choices
   std::string id;
   bool chat = false;
+  bool listed = false;  // the prompt came as a list
   bool echo = false;
 };
 
@@ -149,7 +158,7 @@ Answer generate(const HandlerContext& context, const Exchange& exchange, Generat
                 Model& model) {
   tracker->set_model(model.info().name);
   tracker->set_stream(job.common.stream);
-  auto prepared = prepare_all(context, model, job.prompts, job.param);
+  auto prepared = prepare_all(context, model, job.prompts, job.param, job.listed);
   if (const auto* error = std::get_if<wire::ApiError>(&prepared)) return refuse(*tracker, *error);
   auto echo = echo_texts(context, model, job);
   if (const auto* error = std::get_if<wire::ApiError>(&echo)) return refuse(*tracker, *error);
@@ -251,6 +260,7 @@ Answer handle_completions(const HandlerContext& context, const Exchange& exchang
                     .submit = common_submit(request.common),
                     .id = id,
                     .chat = false,
+                    .listed = request.listed,
                     .echo = request.echo};
   for (auto& prompt : request.prompts) {
     if (auto* text = std::get_if<std::string>(&prompt)) {

@@ -59,6 +59,22 @@ std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
                          param);
 }
 
+// The engine checks too, but cannot say which of the ids it was.
+std::optional<wire::ApiError> check_vocabulary(const Model& model,
+                                               const std::vector<int32_t>& tokens) {
+  const ModelStatus status = model.status();
+  if (!status.facts.has_value()) return std::nullopt;
+  const int64_t vocab_size = status.facts->vocab_size;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < vocab_size) continue;
+    return wire::api_error(400, "invalid_value",
+                           "token id " + std::to_string(tokens[i]) +
+                               " is outside the vocabulary of " + std::to_string(vocab_size),
+                           "tokens[" + std::to_string(i) + "]");
+  }
+  return std::nullopt;
+}
+
 SteadyTime tokenize_deadline(const HandlerContext& context) {
   return context.services.clock.now() + std::chrono::milliseconds(kTokenizeDeadlineMs);
 }
@@ -124,6 +140,9 @@ Answer handle_detokenize(const HandlerContext& context, const Exchange& exchange
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   Model& model = *std::get<Model*>(found);
   tracker.set_model(model.info().name);
+  if (const auto error = check_vocabulary(model, request.detokenize.tokens)) {
+    return refuse(tracker, *error);
+  }
   auto text = model.detokenize(request.detokenize, tokenize_deadline(context));
   if (!text.ok()) return refuse(tracker, wire::map_error(text.error(), model.retry_after_s()));
   tracker.finished("detokenized");

@@ -202,6 +202,7 @@ void read_prompt_list(const Json::Array& list, Problems& problems, CompletionReq
     if (auto ids = read_token_ids(list, "prompt", problems)) request.prompts.push_back(*ids);
     return;
   }
+  request.listed = true;
   if (list.size() > kPromptsMax) {
     problems.add(kTooMany, "prompt",
                  "prompt has " + std::to_string(list.size()) + " entries, the limit is " +

@@ -61,6 +61,7 @@ struct ChatRequest {
 struct CompletionRequest {
   CommonFields common;
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts;  // at least one
+  bool listed = false;  // prompts came as a list: errors name prompt[i]
   bool echo = false;
 };
 

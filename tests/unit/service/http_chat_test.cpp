@@ -147,6 +147,18 @@ TEST_CASE("chat: refusals of admission and of the prompt") {
     CHECK(reply.status == 400);
     CHECK(text_at(reply.json(), {"error", "param"}) == "messages");
   }
+  SECTION("a token id outside the vocabulary is named in the client's words") {
+    script.prepare_error = make_error(Errc::invalid_argument, "token id 9 is unknown", "tokens[1]");
+    const auto param_of = [&](const char* body) {
+      return text_at(ask(server, request("POST", kText, body)).json(), {"error", "param"});
+    };
+    CHECK(param_of(R"({"prompt":[1,9]})") == "prompt[1]");
+    CHECK(param_of(R"({"prompt":[[1,9]]})") == "prompt[0][1]");
+    CHECK(param_of(R"({"prompt":[[1,9],[1]]})") == "prompt[0][1]");
+    const Reply reply = ask(server, request("POST", "/detokenize", R"({"tokens":[1,1000]})"));
+    CHECK(reply.status == 400);
+    CHECK(text_at(reply.json(), {"error", "param"}) == "tokens[1]");
+  }
   SECTION("unknown model") {
     const Reply reply = ask(
         server,

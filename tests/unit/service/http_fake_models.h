@@ -34,6 +34,7 @@ class FakeModel final : public Model {
     status_.ready_unix_s = 1'700'000'000;
     status_.facts = protocol::ModelFacts{};
     status_.facts->context_tokens_max = 100;
+    status_.facts->vocab_size = 1000;
     status_.facts->has_chat_template = true;
   }
 
