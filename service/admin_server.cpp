@@ -20,6 +20,7 @@ namespace {
 
 constexpr size_t kConnectionsMax = 32;
 constexpr auto kConnectionLimit = std::chrono::seconds(30);
+constexpr auto kRefusedLimit = std::chrono::seconds(2);
 
 Result<gid_t> group_id(const std::string& name) {
   group entry{};
@@ -48,7 +49,15 @@ struct AdminServer::Connection {
   AdminDecoder decoder;
   std::string out;
   std::chrono::steady_clock::time_point end;
-  bool closing = false;  // after the last byte of `out`
+  // Refused: what still comes in is discarded until the peer has read the reason and closes. Closing
+  // first, with bytes unread, would reset the connection and lose the reason.
+  bool closing = false;
+
+  void refuse(const Error& error) {
+    out += encode_admin_message(admin_error(error));
+    closing = true;
+    end = std::chrono::steady_clock::now() + kRefusedLimit;
+  }
 };
 
 AdminServer::AdminServer(Options options, Handler handler)
@@ -106,10 +115,7 @@ void AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connectio
   if (allowed.ok() && connections.size() >= kConnectionsMax) {
     allowed = make_error(Errc::exhausted, "too many connections to the admin socket");
   }
-  if (!allowed.ok()) {
-    connection->out = encode_admin_message(admin_error(allowed.error()));
-    connection->closing = true;
-  }
+  if (!allowed.ok()) connection->refuse(allowed.error());
   connection->socket = std::move(socket);
   connections.push_back(std::move(connection));
 }
@@ -129,14 +135,13 @@ Json AdminServer::answer(const Json& request) const {
 
 bool AdminServer::serve(Connection& connection) const {
   char buffer[16384];
-  if (!connection.closing) {
-    const ssize_t n = ::recv(connection.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
-    if (n > 0) connection.decoder.feed(std::string_view(buffer, static_cast<size_t>(n)));
+  const ssize_t got = ::recv(connection.socket.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
+  if (got > 0 && !connection.closing) {
+    connection.decoder.feed(std::string_view(buffer, static_cast<size_t>(got)));
     auto message = connection.decoder.next();
     if (!message.ok()) {
-      connection.out += encode_admin_message(admin_error(message.error()));
-      connection.closing = true;
+      connection.refuse(message.error());
     } else if (message->has_value()) {
       connection.out += encode_admin_message(answer(**message));
       connection.end = std::chrono::steady_clock::now() + kConnectionLimit;
@@ -148,7 +153,7 @@ bool AdminServer::serve(Connection& connection) const {
     if (n <= 0) return n < 0 && (errno == EAGAIN || errno == EINTR);
     connection.out.erase(0, static_cast<size_t>(n));
   }
-  return !connection.closing;
+  return true;
 }
 
 void AdminServer::run(const std::stop_token& stop) {
@@ -156,7 +161,7 @@ void AdminServer::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::vector<pollfd> polls{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     for (const auto& connection : connections) {
-      const short events = connection->out.empty() ? POLLIN : POLLOUT;
+      const auto events = static_cast<short>(connection->out.empty() ? POLLIN : POLLIN | POLLOUT);
       polls.push_back({connection->socket.get(), events, 0});
     }
     (void)::poll(polls.data(), polls.size(), connections.empty() ? -1 : 1000);
