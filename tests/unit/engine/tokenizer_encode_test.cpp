@@ -83,6 +83,14 @@ TEST_CASE("tokenizer merges by rank, leftmost first") {
   CHECK(split(t, "").empty());
 }
 
+TEST_CASE("tokenizer: a pair that a better merge has taken apart does not count any more") {
+  // After b+c the pair a+b (rank 1) is gone; a+bc must wait for bc+d.
+  const Tokenizer t =
+      make({.pre = "qwen2", .merges = {{"b", "c"}, {"a", "b"}, {"bc", "d"}, {"a", "bc"}}});
+  CHECK(split(t, "abcd") == "a|bcd");
+  CHECK(split(t, "abc") == "abc");
+}
+
 TEST_CASE("tokenizer: a merge may pass through text that is no token") {
   TinyVocabulary vocabulary;
   auto lists = tandem_tests::lists_of(vocabulary);
