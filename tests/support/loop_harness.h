@@ -114,6 +114,7 @@ class LoopHarness {
   std::map<engine::RequestKey, Seen> seen;
   std::vector<engine::ConnectionId> lost;
   std::vector<protocol::EngineState> states;
+  std::vector<uint64_t> ended_order;
   int drained = 0;
   std::optional<protocol::Stats> last_stats;
 
@@ -135,6 +136,7 @@ class LoopHarness {
       if (take_frame(seen[k], *frame)) ended.push_back(k.id);
     }
     TANDEM_CHECK_2(ended == frames->ended, "ids told as ended");
+    ended_order.insert(ended_order.end(), ended.begin(), ended.end());
   }
 
   // True for a terminal frame.

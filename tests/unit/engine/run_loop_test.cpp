@@ -1,6 +1,8 @@
 #include "engine/run/loop.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "tests/support/loop_harness.h"
 
@@ -225,6 +227,7 @@ TEST_CASE("loop: out of pages, the youngest is preempted and continues the same 
   std::vector<protocol::Submit> submits(3, greedy(3000));
   submits[1].sampling.temperature = 1.0;  // the random stream must go on, too
   submits[1].sampling.seed = 42;
+  submits[1].ignore_eos = true;  // at this temperature an end token comes sooner or later
   submits[2].stop = {"zzzz"};
   for (auto& submit : submits) submit.credit = 10'000;
   for (size_t i = 0; i < 3; ++i) {
@@ -234,6 +237,7 @@ TEST_CASE("loop: out of pages, the youngest is preempted and continues the same 
   int64_t fed = 0;
   for (const int64_t rows : h.runner.rows_seen) fed += rows;
   CHECK(fed > 3 * 3010 + 1000);  // something was recomputed
+  CHECK(h.ended_order == std::vector<uint64_t>{10, 11, 12});  // the oldest never waits
   for (size_t i = 0; i < 3; ++i) {
     LoopHarness alone({.slots = 1, .context_tokens = 4096, .kv_tokens = 4096});
     alone.submit(kOne, prompt_of("prompt " + std::to_string(i)), submits[i]);
@@ -279,6 +283,22 @@ TEST_CASE("loop: prompt log-probabilities come first, one per token, the first w
   CHECK(scored.finish->reason == protocol::FinishReason::length);
   CHECK(scored.tokens.empty());
   CHECK(scored.prompt.size() == prompt.size());
+}
+
+TEST_CASE("loop: each request has its own sampling, with its own history") {
+  LoopHarness h;
+  auto distinct = greedy(20);
+  distinct.sampling.presence_penalty = 50;  // more than any logit: no token comes twice
+  auto biased = greedy(5);
+  biased.sampling.logit_bias = {{'Z', 100.0}};
+  h.submit(kOne, prompt_of("hello"), distinct);
+  h.submit(kTwo, prompt_of("hello"), biased);
+  h.submit(LoopHarness::key(1, 12), prompt_of("hello"), greedy(20));
+  h.run();
+  const auto& tokens = h.seen[kOne].tokens;
+  CHECK(std::set<int32_t>(tokens.begin(), tokens.end()).size() == 20);
+  CHECK(h.seen[kTwo].text == "ZZZZZ");
+  CHECK(h.seen[LoopHarness::key(1, 12)].tokens == expected_tokens(prompt_of("hello"), 20));
 }
 
 TEST_CASE("loop: a drain lets what runs end, refuses new work and answers once") {
