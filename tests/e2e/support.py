@@ -336,4 +336,5 @@ def main():
     if missing:
         print(f"skipped: {BIN} lacks {', '.join(missing)}")
         sys.exit(77)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a time-out of ctest still cleans up
     unittest.main(verbosity=2)

@@ -46,7 +46,7 @@ class NotifyTest(unittest.TestCase):
                      "NOTIFY_SOCKET": str(self.service.folder / "notify"), **environment})
 
     def test_ready_watchdog_and_stopping(self):
-        self.start(WATCHDOG_USEC="1000000", WATCHDOG_PID="")
+        self.start(WATCHDOG_USEC="1000000")
         begun = self.messages(60, until="READY=1")
         self.assertIn("READY=1", begun)
         self.assertEqual("ready", self.service.status()["tiny"]["state"], "READY only when the default model answers")
