@@ -1,6 +1,6 @@
 // Anonymous memory under a ledger reservation: the reservation comes first, the mapping second, and
-// both go together. Pages of it are zero and become resident when first touched, so a budget that is
-// reserved but not yet used costs no resident memory. Move-only; any thread.
+// both go together. Pages of it are zero and become resident when first touched, so a budget that
+// is reserved but not yet used costs no resident memory. Move-only; any thread.
 //
 // Errors: exhausted (the ledger's limit), io (the operating system refuses the mapping).
 #pragma once

@@ -1,12 +1,14 @@
-// The KV pages of one model: equal pages of kPageTokens tokens inside equal extents behind an extent
-// table (the last extent is shorter when the budget is no multiple, so that no page is lost). The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
+// The KV pages of one model: equal pages of kPageTokens tokens inside equal extents behind an
+// extent table (the last extent is shorter when the budget is no multiple, so that no page is
+// lost). The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
 // state of every page: free, owned by exactly one sequence, or cached (kept for the prefix tree).
 // After each call free + owned + cached = all; check_integrity() recounts it.
 //
 // A page holds every attention layer's keys and values of its tokens; what lies where inside a page
-// is the model's business. Page p lives in extent p / pages_per_extent at slot p % pages_per_extent,
-// so kernels read extents() and need no copy when extents are added. Page numbers fit uint32_t.
-// Only the engine's loop thread calls it. The pool outlives every sequence that holds its pages.
+// is the model's business. Page p lives in extent p / pages_per_extent at slot p %
+// pages_per_extent, so kernels read extents() and need no copy when extents are added. Page numbers
+// fit uint32_t. Only the engine's loop thread calls it. The pool outlives every sequence that holds
+// its pages.
 //
 // Errors: exhausted, with the numbers. A refused call changes nothing.
 #pragma once

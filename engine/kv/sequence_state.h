@@ -3,14 +3,14 @@
 // bytes that are known before it exists. StateStore makes sequences and owns the page pool.
 //
 // Life: store.create() -> reserve_tokens(n) before a step that stores tokens up to position n-1 ->
-// the step calls advance() when it is finished -> destruction gives all back. reserve_tokens() is the
-// only call that can fail, so a step that has begun needs nothing more.
-// A recurrent state cannot be rewound: truncate() of a hybrid sequence is possible only to 0 (a
-// reset); a step that was abandoned half-way leaves the sequence invalid until it is reset.
-// Only the engine's loop thread calls it; a SequenceState is pinned and must not outlive its store.
+// the step calls advance() when it is finished -> destruction gives all back. reserve_tokens() is
+// the only call that can fail, so a step that has begun needs nothing more. A recurrent state
+// cannot be rewound: truncate() of a hybrid sequence is possible only to 0 (a reset); a step that
+// was abandoned half-way leaves the sequence invalid until it is reset. Only the engine's loop
+// thread calls it; a SequenceState is pinned and must not outlive its store.
 //
-// Errors: exhausted with the numbers (pages, recurrent bytes); too_large when the sequence would pass
-// the context or could never fit the pool even when empty. A refused call changes nothing.
+// Errors: exhausted with the numbers (pages, recurrent bytes); too_large when the sequence would
+// pass the context or could never fit the pool even when empty. A refused call changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,8 @@ class SequenceState {
   [[nodiscard]] int64_t length() const { return length_; }
   // Page i holds positions [i * kPageTokens, (i + 1) * kPageTokens).
   [[nodiscard]] std::span<const PageId> pages() const { return pages_; }
-  // Where those pages lie now: the form kernels read. Changes with pages() and when the pool moves pages.
+  // Where those pages lie now: the form kernels read. Changes with pages() and when the pool moves
+  // pages.
   [[nodiscard]] std::span<std::byte* const> page_bases() const { return page_bases_; }
   [[nodiscard]] int64_t tokens_reserved() const;
   // Empty for plain models; all zero at length 0.

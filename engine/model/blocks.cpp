@@ -1,4 +1,5 @@
-// What the families share: binding of attention and feed-forward weights, and the two ends of the list.
+// What the families share: binding of attention and feed-forward weights, and the two ends of the
+// list.
 #include <cmath>
 
 #include "engine/model/parts.h"

@@ -255,7 +255,8 @@ Result<ModelConfig> read_model_config(const GgufMetadata& metadata, int64_t voca
   TRY_ASSIGN(config.context, keys.integer("context_length", {.min = 1, .max = kContextMax}));
   TRY_ASSIGN(config.width, keys.integer("embedding_length", {.min = 1, .max = kWidthMax}));
   if (!keys.has("attention.layer_norm_rms_epsilon")) {
-    return make_error(Errc::not_found, keys.name("attention.layer_norm_rms_epsilon") + " is missing");
+    return make_error(Errc::not_found,
+                      keys.name("attention.layer_norm_rms_epsilon") + " is missing");
   }
   TRY_ASSIGN(config.norm_epsilon,
              keys.real_or("attention.layer_norm_rms_epsilon", 0.0, 1e-12, 1e-1));

@@ -1,10 +1,10 @@
 // The numbers of a model, read from GGUF metadata and checked before anything is built from them.
-// The metadata wins over every table; defaults are those of reference models.md sections 0, 1 and 7.
-// Pure; any thread.
+// The metadata wins over every table; defaults are those of reference models.md sections 0, 1 and
+// 7. Pure; any thread.
 //
 // Errors: not_found / corrupt from the metadata reader, corrupt for numbers that contradict each
-// other, invalid_argument for a family that this engine does not have; the message names the key and
-// the numbers.
+// other, invalid_argument for a family that this engine does not have; the message names the key
+// and the numbers.
 #pragma once
 
 #include <cstdint>

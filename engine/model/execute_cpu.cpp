@@ -73,8 +73,10 @@ class CpuExecutor {
 
   void operator()(const HeadNormOp& op) const {
     float* heads = data(op.heads.buffer);
+    const kernels::Vectors shape = {
+        .tokens = rows_, .heads = op.heads.count, .width = config_.head_dim};
     kernels::rmsnorm(e_.compute,
-                     {.shape = {.tokens = rows_, .heads = op.heads.count, .width = config_.head_dim},
+                     {.shape = shape,
                       .x = heads,
                       .x_token_stride = stride(op.heads.buffer),
                       .x_head_stride = op.heads.stride,

@@ -1,5 +1,5 @@
-// Llama-style dense models (Llama, Mistral, SmolLM2): rotary pairs are adjacent, because converters permute
-// the rows of query and key. Reference models.md section 3.
+// Llama-style dense models (Llama, Mistral, SmolLM2): rotary pairs are adjacent, because converters
+// permute the rows of query and key. Reference models.md section 3.
 #include <cmath>
 
 #include "engine/model/parts.h"
@@ -30,7 +30,8 @@ Result<ModelParts> build_llama(TensorBinder& tensors, const ModelConfig& config)
     list.push_back({layer, RopeOp{key}});
     list.push_back({layer, KvWriteOp{layer}});
     list.push_back({layer, AttentionOp{layer, query, scale}});
-    list.push_back({layer, ProjectOp{Buffer::mixed, {{attention.output, Buffer::residual, {}, true}}}});
+    list.push_back(
+        {layer, ProjectOp{Buffer::mixed, {{attention.output, Buffer::residual, {}, true}}}});
     add_feed_forward(parts, layer, feed_forward);
   }
   TRY(end_parts(tensors, config, parts));

@@ -32,7 +32,8 @@ Result<ModelParts> build_qwen3(TensorBinder& tensors, const ModelConfig& config)
     list.push_back({layer, RopeOp{key}});
     list.push_back({layer, KvWriteOp{layer}});
     list.push_back({layer, AttentionOp{layer, query, scale}});
-    list.push_back({layer, ProjectOp{Buffer::mixed, {{attention.output, Buffer::residual, {}, true}}}});
+    list.push_back(
+        {layer, ProjectOp{Buffer::mixed, {{attention.output, Buffer::residual, {}, true}}}});
     add_feed_forward(parts, layer, feed_forward);
   }
   TRY(end_parts(tensors, config, parts));

@@ -6,7 +6,7 @@
 //
 //   TRY_ASSIGN(auto model, Model::load(file));
 //   TRY_ASSIGN(auto store, StateStore::create(ledger, model->state_shape(context), kv_bytes));
-//   TRY_ASSIGN(auto step, Step::create(*model, *store, compute, ledger, limits));   // engine/model/step.h
+//   TRY_ASSIGN(auto step, Step::create(*model, *store, compute, ledger, limits));  // step.h
 //   TRY_ASSIGN(auto sequence, store->create_sequence());
 //   TRY(step->begin(items));                    // reserves pages; the batch is frozen from here
 //   while (!step->done()) step->run_until(...); // stop after any operation, go on later

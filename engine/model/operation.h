@@ -1,9 +1,10 @@
-// The operations that a forward pass is made of, as plain data: what is computed, from which buffer to
-// which, with which weights. A family lists them in order (engine/model/family_*.cpp); an executor runs
-// one at a time (engine/model/execute_cpu.cpp), so a step can stop after any of them.
+// The operations that a forward pass is made of, as plain data: what is computed, from which buffer
+// to which, with which weights. A family lists them in order (engine/model/family_*.cpp); an
+// executor runs one at a time (engine/model/execute_cpu.cpp), so a step can stop after any of them.
 //
-// Buffers are f32 matrices of the step's workspace with one row per token of the batch (head_input and
-// logits: one per row that wants logits). Spans and weight views point into the mapped model file.
+// Buffers are f32 matrices of the step's workspace with one row per token of the batch (head_input
+// and logits: one per row that wants logits). Spans and weight views point into the mapped model
+// file.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +64,9 @@ struct Projection {
 struct ProjectOp {
   Buffer in = Buffer::normed;
   std::vector<Projection> outputs;
-  // Outlier blocks of the input keep a second 8-bit form: for the products that feed attention, whose
-  // input has the same few huge channels in every row and whose error reaches all later tokens.
+  // Outlier blocks of the input keep a second 8-bit form: for the products that feed attention,
+  // whose input has the same few huge channels in every row and whose error reaches all later
+  // tokens.
   bool precise = false;
 };
 

@@ -1,6 +1,6 @@
-// The loaded parts of a model: its operations in order and the draft blocks that wait for speculation.
-// build_parts() is what Model::load uses; tests build parts themselves, change an operation and assemble
-// a model from them, to show that the golden comparisons notice.
+// The loaded parts of a model: its operations in order and the draft blocks that wait for
+// speculation. build_parts() is what Model::load uses; tests build parts themselves, change an
+// operation and assemble a model from them, to show that the golden comparisons notice.
 #pragma once
 
 #include <cstdint>

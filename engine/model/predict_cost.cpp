@@ -1,5 +1,6 @@
-// Bytes and floating-point operations of each operation, for time prediction. Weights dominate decoding
-// and products dominate prefill; small operations are counted by the rows they read and write.
+// Bytes and floating-point operations of each operation, for time prediction. Weights dominate
+// decoding and products dominate prefill; small operations are counted by the rows they read and
+// write.
 #include "engine/model/execute.h"
 
 namespace tandem::engine {

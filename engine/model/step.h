@@ -1,14 +1,14 @@
-// One forward step over a frozen batch, as a resumable list of operations. A Step owns the workspace
-// (reserved and mapped when it is created, tag workspace; nothing is allocated later) and is used
-// again for step after step: begin -> run_until... -> finish or abandon.
+// One forward step over a frozen batch, as a resumable list of operations. A Step owns the
+// workspace (reserved and mapped when it is created, tag workspace; nothing is allocated later) and
+// is used again for step after step: begin -> run_until... -> finish or abandon.
 //
 // A batch mixes prefill chunks and decode rows of many sequences: an item is one sequence with its
 // next tokens. Rows are the tokens of all items in item order. No operation mixes rows of different
 // sequences, and no reduction depends on the number of rows, so a row's result is bit-identical
 // alone, in any batch, and with any chunk borders.
 //
-// Between begin and finish the engine may stop after any operation and go on later; the sequences of
-// the batch must not be touched meanwhile. Only the engine's loop thread calls it.
+// Between begin and finish the engine may stop after any operation and go on later; the sequences
+// of the batch must not be touched meanwhile. Only the engine's loop thread calls it.
 //
 // Errors of begin, which changes no state when it fails (pages already reserved stay with their
 // sequence): exhausted (KV pages), too_large (rows, logit rows, context), invalid_argument (a token
@@ -89,7 +89,8 @@ class Step {
   [[nodiscard]] size_t cursor() const;
   [[nodiscard]] bool done() const { return cursor() == operation_count(); }
 
-  // Runs operations [cursor, end); end <= operation_count(). A smaller end than cursor does nothing.
+  // Runs operations [cursor, end); end <= operation_count(). A smaller end than cursor does
+  // nothing.
   void run_until(size_t end);
   void run_all() { run_until(operation_count()); }
 

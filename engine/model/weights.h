@@ -1,6 +1,6 @@
 // Binds the tensors of a GGUF file to a family's needs: by name, with the exact shape and a type
-// that the kernels compute, and keeps a note of which tensors were bound. A tensor that nobody asked
-// for is an error, because leaving it out would change the model's function silently.
+// that the kernels compute, and keeps a note of which tensors were bound. A tensor that nobody
+// asked for is an error, because leaving it out would change the model's function silently.
 // Matrices and vectors are views into the file's mapping. Used while loading, by one thread.
 //
 // Errors: not_found (missing), corrupt (shape, with both shapes), invalid_argument (type).

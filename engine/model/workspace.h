@@ -1,6 +1,7 @@
-// The memory of a step: one arena under one reservation, cut into the buffers of operation.h and what
-// the kernels need beside them. Its size follows from the model and the limits, before anything exists.
-// Buffers of the mixers and of the feed-forward part are never alive together, so they share bytes.
+// The memory of a step: one arena under one reservation, cut into the buffers of operation.h and
+// what the kernels need beside them. Its size follows from the model and the limits, before
+// anything exists. Buffers of the mixers and of the feed-forward part are never alive together, so
+// they share bytes.
 #pragma once
 
 #include <array>

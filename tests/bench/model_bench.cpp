@@ -2,9 +2,9 @@
 //
 //   model_bench FILE [--threads N] [--prompt N] [--decode N] [--chunk N] [--repeats N] [--profile]
 //
-// Prints one JSON line: medians of tokens per second, of wall time and of processor time (tokens per
-// second of one processor: steadier beside other load), and what the machine ran. --profile adds the time
-// of each kind of operation, in milliseconds per run, to standard error.
+// Prints one JSON line: medians of tokens per second, of wall time and of processor time (tokens
+// per second of one processor: steadier beside other load), and what the machine ran. --profile
+// adds the time of each kind of operation, in milliseconds per run, to standard error.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

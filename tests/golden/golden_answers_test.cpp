@@ -1,6 +1,6 @@
-// Greedy answers of the tiny hybrid, from messages to text: template, tokenizer, model. The f16 file must
-// give every stored text, but for places where two tokens are tied; the q8_0 file is another function, so
-// only the share of equal texts that was recorded from it is asked for.
+// Greedy answers of the tiny hybrid, from messages to text: template, tokenizer, model. The f16
+// file must give every stored text, but for places where two tokens are tied; the q8_0 file is
+// another function, so only the share of equal texts that was recorded from it is asked for.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -21,7 +21,8 @@ using tandem::engine::LogitsFor;
 using tandem::engine::Tokenizer;
 
 constexpr size_t kTokensMax = 200;
-// Logits of two engines with f16 weights differ by about 1e-3; a gap below this can fall either way.
+// Logits of two engines with f16 weights differ by about 1e-3; a gap below this can fall either
+// way.
 constexpr float kTieGap = 5e-3F;
 
 struct Asker {

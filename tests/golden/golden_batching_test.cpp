@@ -1,6 +1,6 @@
-// Batching changes nothing: the same prompts alone, with other chunk borders, in a batch of eight with
-// neighbours that come and are cancelled, and with steps that stop after every operation, give the same
-// greedy tokens - and the same bits of every logit that was sampled from.
+// Batching changes nothing: the same prompts alone, with other chunk borders, in a batch of eight
+// with neighbours that come and are cancelled, and with steps that stop after every operation, give
+// the same greedy tokens - and the same bits of every logit that was sampled from.
 #include <array>
 #include <cstring>
 #include <memory>

@@ -1,6 +1,6 @@
-// Compares a model with stored golden values, and says which bounds it breaks. The bounds are those of
-// the project: what an 8-bit engine may differ from exact arithmetic, with llama.cpp's own distance as
-// the yardstick. Mutation tests call the same functions and expect failures.
+// Compares a model with stored golden values, and says which bounds it breaks. The bounds are those
+// of the project: what an 8-bit engine may differ from exact arithmetic, with llama.cpp's own
+// distance as the yardstick. Mutation tests call the same functions and expect failures.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,9 @@ struct HybridBounds {
   double argmax_equal_min = 0;
   double nll_error_max = 0;
 };
-// Bounds of the f16 file are the project's. Those of q8_0 were recorded from it: portable, AVX2 and AVX-512
-// kernels gave 6.4e-3 to 8.3e-3, 0.9925 to 0.9936 and 8e-4 to 9.8e-4 (its weights differ from the exact ones).
+// Bounds of the f16 file are the project's. Those of q8_0 were recorded from it: portable, AVX2 and
+// AVX-512 kernels gave 6.4e-3 to 8.3e-3, 0.9925 to 0.9936 and 8e-4 to 9.8e-4 (its weights differ
+// from the exact ones).
 inline constexpr HybridBounds kHybridF16Bounds = {2e-3, 0.995, 2e-3};
 inline constexpr HybridBounds kHybridQ8Bounds = {1.2e-2, 0.985, 2e-3};
 

@@ -1,5 +1,5 @@
-// The trained tiny hybrid against its own float32 logits: f16 when the shared test models are beside
-// the checkout, q8_0 (in the repository) always.
+// The trained tiny hybrid against its own float32 logits: f16 when the shared test models are
+// beside the checkout, q8_0 (in the repository) always.
 #include <string>
 
 #include "engine/model/parts.h"

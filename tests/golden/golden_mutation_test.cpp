@@ -1,6 +1,6 @@
-// The golden comparisons can fail: each mutation below is a bug that a model may plausibly have, made on
-// the loaded list of operations (or on a copy of one weight), and must break the bounds. Nothing of it
-// exists in the product: parts are built, changed here, and assembled.
+// The golden comparisons can fail: each mutation below is a bug that a model may plausibly have,
+// made on the loaded list of operations (or on a copy of one weight), and must break the bounds.
+// Nothing of it exists in the product: parts are built, changed here, and assembled.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

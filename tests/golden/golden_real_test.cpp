@@ -1,5 +1,5 @@
-// Real models against exact values of the same files, one test case (and tag) per model; a model that is
-// not in the cache is skipped visibly.
+// Real models against exact values of the same files, one test case (and tag) per model; a model
+// that is not in the cache is skipped visibly.
 #include <string>
 
 #include "tests/golden/golden_report.h"

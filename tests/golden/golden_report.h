@@ -1,4 +1,5 @@
-// Shared by the golden tests: one printed line per model, and a visible skip when its file is missing.
+// Shared by the golden tests: one printed line per model, and a visible skip when its file is
+// missing.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// A loaded model with store, compute and step, for goldens, model tests and the model bench. Not thread
-// safe. Members are declared so that what is used dies after its users.
+// A loaded model with store, compute and step, for goldens, model tests and the model bench. Not
+// thread safe. Members are declared so that what is used dies after its users.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@ using tandem::engine::GgufFile;
 using tandem::engine::LogitsFor;
 
 constexpr size_t kTokens = 70;  // three pages, the last one partly
-// f32 against double over a few layers leaves 1e-6; a key that rounds to the other f16 neighbour because
-// of it adds up to a few 1e-5. A wrong formula gives 1e-2 and more.
+// f32 against double over a few layers leaves 1e-6; a key that rounds to the other f16 neighbour
+// because of it adds up to a few 1e-5. A wrong formula gives 1e-2 and more.
 constexpr double kErrorMax = 2e-4;
 
 double relative_error(std::span<const float> ours, const std::vector<double>& exact) {

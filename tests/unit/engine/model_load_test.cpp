@@ -1,5 +1,5 @@
-// What a model file may not contain: each case is refused with a message that names the object and its
-// numbers, before anything is built from it.
+// What a model file may not contain: each case is refused with a message that names the object and
+// its numbers, before anything is built from it.
 #include <functional>
 #include <string>
 #include <utility>
@@ -112,7 +112,8 @@ TEST_CASE("model load: tensors must be there, of the right shape, and known") {
       {"third dimension",
        [](auto& m) { m.tensors["blk.0.attn_norm.weight"] = {{40, 1, 2}, std::vector<float>(80)}; },
        Errc::corrupt, "the model needs [40]"},
-      {"unknown", [](auto& m) { m.tensors["blk.0.attn_sinks.weight"] = {{6}, std::vector<float>(6)}; },
+      {"unknown",
+       [](auto& m) { m.tensors["blk.0.attn_sinks.weight"] = {{6}, std::vector<float>(6)}; },
        Errc::invalid_argument, "blk.0.attn_sinks.weight"},
       {"layer past the end",
        [](auto& m) { m.tensors["blk.2.attn_norm.weight"] = {{40}, std::vector<float>(40)}; },
@@ -162,9 +163,9 @@ TEST_CASE("model load: sizes are known before anything is allocated") {
   CHECK(model->state_shape(0).tokens_max == 256);
   CHECK(model->state_shape(100'000).tokens_max == 256);
 
-  const GgufFile hybrid_file =
-      GgufFile::from_bytes(make_random_model({.family = "qwen35", .layers = 4, .draft_blocks = 1}).bytes())
-          .value();
+  const RandomModel hybrid_model =
+      make_random_model({.family = "qwen35", .layers = 4, .draft_blocks = 1});
+  const GgufFile hybrid_file = GgufFile::from_bytes(hybrid_model.bytes()).value();
   const auto hybrid = Model::load(hybrid_file).value();
   CHECK(hybrid->kv_bytes_per_token() == 2 * 2 * 2 * 8 * 2);
   // Two DeltaNet layers: convolution of (2 * 2 + 6) * 24 channels and 6 states of 24 x 24, f32.

@@ -1,5 +1,5 @@
-// The contract of Step: what begin() refuses, what abandon() and finish() leave, and that nothing is
-// allocated from the ledger once a step exists.
+// The contract of Step: what begin() refuses, what abandon() and finish() leave, and that nothing
+// is allocated from the ledger once a step exists.
 #include <array>
 #include <string>
 #include <vector>
@@ -117,7 +117,8 @@ TEST_CASE("step: workspace is reserved once, and its size is known before") {
     CHECK(fixture->ledger.held_total() == total);
   }
   CHECK(sequence->length() == 128);
-  const StepItem past = {sequence.get(), std::span<const int32_t>(tokens).first(1), LogitsFor::last};
+  const auto one_token = std::span<const int32_t>(tokens).first(1);
+  const StepItem past = {sequence.get(), one_token, LogitsFor::last};
   const auto refused = fixture->step->begin({&past, 1});
   REQUIRE(!refused.ok());
   CHECK(refused.error().code == Errc::too_large);
@@ -130,7 +131,8 @@ TEST_CASE("step: an abandoned step leaves a plain sequence as it was") {
   const StepItem item = {sequence.get(), tokens, LogitsFor::last};
   REQUIRE(fixture->step->begin({&item, 1}).ok());
   fixture->step->run_all();
-  const std::vector<float> expected(fixture->step->logits(0).begin(), fixture->step->logits(0).end());
+  const auto logits = fixture->step->logits(0);
+  const std::vector<float> expected(logits.begin(), logits.end());
   fixture->step->abandon();
   CHECK(sequence->length() == 0);
   CHECK(sequence->valid());

@@ -1,4 +1,5 @@
-// Tiny models with random f32 weights, as GGUF bytes and as plain tensors for the reference forward.
+// Tiny models with random f32 weights, as GGUF bytes and as plain tensors for the reference
+// forward.
 #pragma once
 
 #include <cstdint>

@@ -85,8 +85,8 @@ class Reference {
     if (s_.rope_scaling == "linear") return f / s_.rope_factor;
     if (s_.rope_scaling != "yarn") return f;
     const auto correction = [&](double beta) {
-      return dims *
-             std::log(static_cast<double>(s_.yarn_original_context) / (2 * std::numbers::pi * beta)) /
+      const auto original = static_cast<double>(s_.yarn_original_context);
+      return dims * std::log(original / (2 * std::numbers::pi * beta)) /
              (2 * std::log(s_.rope_base));
     };
     const double low = std::max(0.0, std::floor(correction(32)));
@@ -167,7 +167,9 @@ class Reference {
       double sum = 0;
       for (double& value : score) sum += value = std::exp(value - max);
       for (size_t i = 0; i < dim; ++i) {
-        for (size_t t = 0; t < keys.size(); ++t) out[h * dim + i] += score[t] / sum * values[t][kv + i];
+        for (size_t t = 0; t < keys.size(); ++t) {
+          out[h * dim + i] += score[t] / sum * values[t][kv + i];
+        }
         if (s_.hybrid()) out[h * dim + i] *= sigmoid(gate[h * dim + i]);
       }
     }
@@ -215,8 +217,9 @@ class Reference {
       const Vector k = unit((key_heads + kh) * dim);
       for (double& value : q) value /= std::sqrt(static_cast<double>(dim));
       const double* v = c.data() + (2 * key_heads + h) * dim;
+      const auto dt_bias = static_cast<double>(m_.at(p + "ssm_dt.bias")[h]);
       const double g = static_cast<double>(m_.at(p + "ssm_a")[h]) *
-                       std::log1p(std::exp(alpha[h] + static_cast<double>(m_.at(p + "ssm_dt.bias")[h])));
+                       std::log1p(std::exp(alpha[h] + dt_bias));
       double* S = state.data() + h * dim * dim;  // [key][value]
       for (size_t i = 0; i < dim * dim; ++i) S[i] *= std::exp(g);
       for (size_t j = 0; j < dim; ++j) {

@@ -1,6 +1,6 @@
-// The families written down a second time: slow, one token after the other, in double, straight from the
-// formulas of the reference, sharing no code with the engine. Keys and values are rounded to f16 as the
-// engine's cache does; nothing else is.
+// The families written down a second time: slow, one token after the other, in double, straight
+// from the formulas of the reference, sharing no code with the engine. Keys and values are rounded
+// to f16 as the engine's cache does; nothing else is.
 #pragma once
 
 #include <cstdint>
