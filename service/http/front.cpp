@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr size_t kDescriptorsBeside = 512;  // engines, store, logs, workers in between
 constexpr int kAcceptsPerEvent = 64;
 constexpr int kAcceptPauseMs = 100;  // when descriptors ran out and nothing could be closed
 
@@ -36,6 +38,19 @@ std::string address_text(const sockaddr_storage& address) {
     return "unix";
   }
   return text.data();
+}
+
+// A connection costs a descriptor; the usual soft limit of 1,024 is far below our cap.
+void raise_descriptor_limit(size_t connections_max) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) < 0) return;
+  const rlim_t wanted = connections_max + kDescriptorsBeside;
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur < wanted) {
+    log::warning("front: " + std::to_string(wanted) + " descriptors wanted, " +
+                 std::to_string(limit.rlim_cur) + " allowed");
+  }
 }
 
 }  // namespace
@@ -270,11 +285,13 @@ void Front::Loop::expire(SteadyTime now) {
 }
 
 Front::Front(const FrontLimits& limits, FrontHandler& handler)
-    : loop_(std::make_unique<Loop>(limits, handler, counters_)) {}
+    : connections_max_(limits.connections_max),
+      loop_(std::make_unique<Loop>(limits, handler, counters_)) {}
 
 Front::~Front() { stop(); }
 
 Result<void> Front::start(std::vector<Fd> listeners) {
+  raise_descriptor_limit(connections_max_);
   TRY(loop_->open(std::move(listeners)));
   thread_ = std::jthread([this] { loop_->run(); });
   return {};

@@ -142,6 +142,7 @@ class Front {
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
  private:
+  const size_t connections_max_;
   class Loop;  // the thread's own state, in front.cpp
   Counters counters_;
   std::unique_ptr<Loop> loop_;

@@ -182,7 +182,7 @@ void RequestFramer::on_request_line() {
   } else if (version == "HTTP/1.0") {
     head_.version_minor = 0;
   } else if (version.starts_with("HTTP/")) {
-    fail(505, "http_version_not_supported", "only HTTP/1.0 and HTTP/1.1 are spoken here");
+    fail(400, "http_version_not_supported", "only HTTP/1.0 and HTTP/1.1 are spoken here");
     return;
   } else {
     fail(400, "bad_request", "the request line does not end in an HTTP version");
@@ -262,7 +262,7 @@ bool RequestFramer::read_transfer_encoding() {
   for (const auto& [name, value] : head_.headers) {
     if (name != "transfer-encoding") continue;
     if (head_.chunked || lower_case(value) != "chunked") {
-      return fail(501, "transfer_encoding_not_supported",
+      return fail(400, "transfer_encoding_not_supported",
                   "the only Transfer-Encoding that is understood is one \"chunked\"");
     }
     if (head_.version_minor == 0) {

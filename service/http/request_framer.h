@@ -46,7 +46,7 @@ struct RequestHead {
 
 // Why a request is refused by its framing; the connection is closed after the answer.
 struct FramingError {
-  int status = 400;  // 400, 413, 414, 417, 431, 501, 505
+  int status = 400;  // 400, 413, 414, 417, 431: the client is at fault, so never a 5xx
   const char* code = "";
   std::string message;
 };

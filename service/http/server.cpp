@@ -9,7 +9,6 @@
 #include <memory>
 #include <utility>
 
-#include "base/bounded_queue.h"
 #include "service/http/gatekeeper.h"
 #include "service/http/handlers.h"
 #include "service/http/routes.h"
@@ -34,7 +33,7 @@ struct HttpServer::Impl final : FrontHandler {
   std::optional<wire::ApiError> dispatch(ReadyRequest& request) override {
     const Route& route = routes()[request.admission.route];
     auto& queue = route.pool == Pool::inference ? inference_queue : control_queue;
-    if (queue.try_push(std::move(request))) return std::nullopt;
+    if (queue.try_push(request)) return std::nullopt;
     wire::ApiError error = wire::api_error(503, "server_busy", "too many requests are waiting");
     error.retry_after_s = 1;
     return error;
@@ -77,7 +76,7 @@ struct HttpServer::Impl final : FrontHandler {
     return error_answer(wire::api_error(500, "internal_error", "this route has no handler"));
   }
 
-  void start_workers(BoundedQueue<ReadyRequest>& queue, size_t count) {
+  void start_workers(WorkerQueue& queue, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       workers.push_back(std::make_unique<Worker>(
           WorkerSetup{.queue = queue,
@@ -109,7 +108,7 @@ struct HttpServer::Impl final : FrontHandler {
       connections.set(static_cast<double>(now.connections.load()));
       streams.set(static_cast<double>(active_streams.load()));
       streams_max.set(static_cast<double>(options.streams_max));
-      waiting.set(static_cast<double>(inference_queue.size() + control_queue.size()));
+      waiting.set(static_cast<double>(inference_queue.waiting() + control_queue.waiting()));
       buffered.set(static_cast<double>(now.buffered_bytes.load()));
       accepted.set_total(now.accepted.load());
       refused.set_total(now.refused.load());
@@ -125,8 +124,8 @@ struct HttpServer::Impl final : FrontHandler {
   std::atomic<int64_t> active_streams{0};
   const Gatekeeper gatekeeper;
   const HandlerContext context;
-  BoundedQueue<ReadyRequest> inference_queue;
-  BoundedQueue<ReadyRequest> control_queue;
+  WorkerQueue inference_queue;
+  WorkerQueue control_queue;
   Front front;
   std::vector<std::unique_ptr<Worker>> workers;  // first to go
 };
@@ -147,9 +146,7 @@ Result<void> HttpServer::start(std::vector<Fd> listeners) {
 
 void HttpServer::begin_drain() { impl_->draining.store(true); }
 
-size_t HttpServer::active() const {
-  return static_cast<size_t>(impl_->active_streams.load()) + impl_->inference_queue.size();
-}
+size_t HttpServer::active() const { return impl_->inference_queue.in_hand(); }
 
 void HttpServer::stop() {
   impl_->draining.store(true);

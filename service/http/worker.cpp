@@ -98,7 +98,7 @@ class Worker::Session {
   }
 
   void run() {
-    while (auto request = setup_.queue.pop()) serve(*request);
+    while (auto request = setup_.queue.pop(seat_)) serve(*request);
   }
 
  private:
@@ -193,6 +193,7 @@ class Worker::Session {
 
   WorkerSetup setup_;
   StreamServer server_;
+  WorkerQueue::Seat seat_;
   ReadyRequest* request_ = nullptr;
   Answer answer_;
   bool aborted_ = false;

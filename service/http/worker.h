@@ -11,14 +11,14 @@
 #include <string>
 #include <thread>
 
-#include "base/bounded_queue.h"
 #include "service/http/exchange.h"
 #include "service/http/front.h"
+#include "service/http/worker_queue.h"
 
 namespace tandem::service {
 
 struct WorkerSetup {
-  BoundedQueue<ReadyRequest>& queue;
+  WorkerQueue& queue;
   Front& front;
   // Runs the handler of a request. Must not throw.
   std::function<Answer(ReadyRequest&)> handle;

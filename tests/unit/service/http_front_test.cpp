@@ -285,7 +285,7 @@ TEST_CASE("front: a full inference pool refuses at once and starves nothing else
   CHECK(fifth.header("retry-after") == "1");
   CHECK(ask(server, kHealth).status == 200);
   CHECK(ask(server, request("GET", "/v1/models")).status == 200);
-  CHECK(server.server.active() == 4);
+  CHECK(eventually([&] { return server.server.active() == 4; }));
   streams.clear();
   CHECK(eventually([&] { return server.server.active() == 0; }));
 }
