@@ -10,7 +10,7 @@ namespace tandem::kernels {
 namespace {
 
 constexpr float kL2Scale = 1.0F;
-constexpr std::int64_t kConvRun = 64;  // channels of one task
+constexpr std::int64_t kConvRun = 128;  // channels of one task
 constexpr std::int64_t kGateRows = 64;  // rows whose gates fit the stack buffer of a task
 
 // ln(1 + e^x), without overflow for large x and without cancellation for small.

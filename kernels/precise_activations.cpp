@@ -1,7 +1,6 @@
 // The two-level 8-bit form of activations with outliers; its place in the arithmetic is in matmul.cpp.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "base/check.h"
 #include "kernels/matmul.h"
@@ -33,17 +32,11 @@ Storage cut_storage(std::span<std::byte> storage, std::int64_t row_blocks, std::
   return cut;
 }
 
-float root_mean_square(const float* x, std::int64_t width) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < width; ++i) {
-    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
-  return static_cast<float>(std::sqrt(sum / static_cast<double>(width)));
-}
-
 // A block's scale is its largest value over 127.
-void mark_outliers(const float* x, std::int64_t width, const ActBlock* blocks, std::uint8_t* marks) {
-  const float limit = kOutlierRatio * root_mean_square(x, width) / 127.0F;
+void mark_outliers(const KernelTable& table, const float* x, std::int64_t width, const ActBlock* blocks,
+                   std::uint8_t* marks) {
+  const float mean_square = table.sum_of_squares(x, width) / static_cast<float>(width);
+  const float limit = kOutlierRatio * std::sqrt(mean_square) / 127.0F;
   for (std::int64_t b = 0; b < width / kBlock; ++b) {
     marks[b] = blocks[b].d > limit ? 1 : 0;
   }
@@ -78,7 +71,8 @@ Activations precise_activations(Compute& compute, const RowsView& x, std::int64_
                   for (std::int64_t t = begin; t < end; ++t) {
                     const float* row = x.data + t * x.stride;
                     table.quantise_row(row, x.width, cut.blocks + t * row_blocks);
-                    mark_outliers(row, x.width, cut.blocks + t * row_blocks, cut.has_outlier + t * row_blocks);
+                    mark_outliers(table, row, x.width, cut.blocks + t * row_blocks,
+                                  cut.has_outlier + t * row_blocks);
                   }
                 });
   std::int64_t count = 0;

@@ -26,6 +26,7 @@ template <DType kType>
 struct QuantMatmul {
   using D = Decoder<kType>;
   static constexpr Kind kKind = D::kKind;
+  static constexpr std::int64_t kMemoryBoundTokens = 16;  // up to here weights arrive slower than they are used
 
   static RowOffsets row_offsets(const MatmulTask& task, std::int64_t o) {
     RowOffsets rows;
@@ -144,8 +145,21 @@ struct QuantMatmul {
     return acc;
   }
 
-  // Sixteen rows are read side by side; the next sixteen are asked for in the order they lie in memory,
-  // which is the pattern that memory serves fastest. Addresses past the end are harmless.
+  // Sixteen rows are read side by side, too many short streams for the hardware's prefetcher. Short rows:
+  // ask for the next sixteen in the order they lie in memory. Long rows: for each row's own next lines.
+  // Measured on 4 KiB pages, 1 thread: 576 wide 6.1 -> 7.5 GB/s, 8960 wide 9.9 -> 11 GB/s. Addresses past
+  // the end are harmless.
+  static void prefetch_step(const MatmulTask& task, const std::uint8_t* p, const RowOffsets& rows,
+                            const std::uint8_t* next_panel) {
+    constexpr std::int64_t kShortRow = 2048;
+    if (task.row_bytes < kShortRow) {
+      prefetch(next_panel, 16 * D::kStepBytes);
+    } else {
+      for (int r = 0; r < 16; ++r) {
+        prefetch(p + rows.at[r] + 512, D::kStepBytes);
+      }
+    }
+  }
   static void prefetch(const std::uint8_t* p, std::int64_t bytes) {
     for (std::int64_t i = 0; i < bytes; i += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
@@ -162,7 +176,7 @@ struct QuantMatmul {
       std::int64_t b = 0;
       const std::uint8_t* next = task.weight + (o + 16) * task.row_bytes;
       for (; b + kStepBlocks <= blocks; b += kStepBlocks) {
-        prefetch(next, 16 * D::kStepBytes);
+        prefetch_step(task, p, rows, next);
         next += 16 * D::kStepBytes;
         acc = gemv_step<false>(p, rows, task.blocks + b, acc);
         p += D::kStepBytes;
@@ -234,7 +248,12 @@ struct QuantMatmul {
     const std::int64_t blocks = task.width / 32;
     constexpr std::int64_t kStepBlocks = 2 * D::kPairs;
     std::int64_t b = 0;
+    const std::uint8_t* next = p + 16 * task.row_bytes;
     for (; b + kStepBlocks <= blocks; b += kStepBlocks) {
+      if (task.tokens <= kMemoryBoundTokens) {
+        prefetch_step(task, p, rows, next);
+        next += 16 * D::kStepBytes;
+      }
       unpack_step<false>(p, rows, panel + b);
       p += D::kStepBytes;
     }
@@ -302,10 +321,15 @@ struct QuantMatmul {
       for (; t + 8 <= task.tokens; t += 8) {
         panel_tokens<8>(task, panel, o, t);
       }
-      for (; t + 4 <= task.tokens; t += 4) {
+      if (t + 4 <= task.tokens) {
         panel_tokens<4>(task, panel, o, t);
+        t += 4;
       }
-      for (; t < task.tokens; ++t) {
+      if (t + 2 <= task.tokens) {
+        panel_tokens<2>(task, panel, o, t);
+        t += 2;
+      }
+      if (t < task.tokens) {
         panel_tokens<1>(task, panel, o, t);
       }
     }

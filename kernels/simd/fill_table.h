@@ -21,6 +21,7 @@ constexpr KernelTable make_table(decltype(KernelTable::quantise_row) quantise_ro
   table.sigmoid_gate = FloatOps<V>::sigmoid_gate;
   table.gated_norm = FloatOps<V>::gated_norm;
   table.add = FloatOps<V>::add;
+  table.sum_of_squares = FloatOps<V>::sum_of_squares;
   table.max = FloatOps<V>::max;
   table.exp_sum = FloatOps<V>::exp_sum;
   table.kv_write = AttentionOps<V>::kv_write;

@@ -12,7 +12,20 @@ struct GdnOps {
   using F = FloatOps<V>;
   static constexpr std::int64_t kLanes = V::kLanes;
 
+  // A few rows at a time over all channels: rows may lie a multiple of 4 KiB apart, and then a column of
+  // many rows would fall into one set of the cache. The state carries over between the runs.
   static void conv(const GdnConvTask& task) {
+    constexpr std::int64_t kRows = 4;
+    GdnConvTask part = task;
+    for (std::int64_t done = 0; done < task.rows; done += kRows) {
+      part.rows = task.rows - done < kRows ? task.rows - done : kRows;
+      part.u = task.u + done * task.u_stride;
+      part.c = task.c + done * task.c_stride;
+      conv_rows(part);
+    }
+  }
+
+  static void conv_rows(const GdnConvTask& task) {
     std::int64_t ch = task.channel_begin;
     for (; ch + kLanes <= task.channel_end; ch += kLanes) {
       R w[4];

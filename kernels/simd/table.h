@@ -94,6 +94,7 @@ struct KernelTable {
   void (*sigmoid_gate)(const float* x, const float* gate, std::int64_t n, float* out);
   void (*gated_norm)(const float* o, const float* z, const float* weight, std::int64_t n, float eps, float* out);
   void (*add)(const float* x, float* y, std::int64_t n);
+  float (*sum_of_squares)(const float* x, std::int64_t n);
   float (*max)(const float* x, std::int64_t n);
   double (*exp_sum)(const float* x, std::int64_t n, float max);
   void (*kv_write)(const float* k, const float* v, std::int64_t head_dim, std::int64_t slot, void* k_block,

@@ -60,18 +60,18 @@ struct VecAvx512 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
   static void load_4_strided(const float* p, R out[4]) {
-    const __m512i index = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60);
-    for (int j = 0; j < 4; ++j) {
-      out[j] = _mm512_i32gather_ps(index, p + j, 4);
-    }
+    R even_0, odd_0, even_1, odd_1;
+    load_pairs(p, even_0, odd_0);
+    load_pairs(p + 32, even_1, odd_1);
+    split_pairs(even_0, even_1, out[0], out[2]);
+    split_pairs(odd_0, odd_1, out[1], out[3]);
   }
-  static void load_pairs(const float* p, R& even, R& odd) {
-    const R a = load(p);
-    const R b = load(p + 16);
+  static void split_pairs(R a, R b, R& even, R& odd) {
     const __m512i evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     even = _mm512_permutex2var_ps(a, evens, b);
     odd = _mm512_permutex2var_ps(a, _mm512_add_epi32(evens, _mm512_set1_epi32(1)), b);
   }
+  static void load_pairs(const float* p, R& even, R& odd) { split_pairs(load(p), load(p + 16), even, odd); }
   static void store_pairs(float* p, R even, R odd) {
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     store(p, _mm512_permutex2var_ps(even, low, odd));
