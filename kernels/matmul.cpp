@@ -13,6 +13,7 @@ constexpr std::int64_t kPanelRows = 16;  // tasks start at multiples of this ins
 constexpr std::size_t kOutputsMax = 16;
 constexpr std::int64_t kPrefillRowsPerTask = 64;
 constexpr std::int64_t kTaskBytesMin = 12 * 1024;
+constexpr std::int64_t kResidualRows = 2 * kPanelRows;
 // Below this much weight and work one thread is done before a second one could help.
 constexpr std::int64_t kSerialBytesMax = 24 * 1024;
 
@@ -85,9 +86,17 @@ void run_rows(Compute& compute, const Activations& x, const MatmulOutput& out, s
       .scratch = reinterpret_cast<std::uint8_t*>(scratch.data()),
       .scratch_bytes = scratch.size(),
   };
-  compute.table().matmul_rows(task);
-  if (x.residual_count > 0 && is_quantised(task.type)) {
-    add_residuals(compute.table(), x, task);
+  if (x.residual_count == 0 || !is_quantised(task.type)) {
+    compute.table().matmul_rows(task);
+    return;
+  }
+  // The second form reads some of the weight again: few rows at a time, so that it is still in the cache.
+  for (std::int64_t row = begin; row < end; row += kResidualRows) {
+    MatmulTask part = task;
+    part.row_begin = row;
+    part.row_end = std::min(end, row + kResidualRows);
+    compute.table().matmul_rows(part);
+    add_residuals(compute.table(), x, part);
   }
 }
 

@@ -1,5 +1,5 @@
-// The two-level activations of the products that feed attention: nearer to the exact product where a
-// row has outliers, and bit-identical per row whatever the neighbours.
+// The two-level activations of the products that feed attention: nearer to the exact product where
+// a row has outliers, and bit-identical per row whatever the neighbours.
 #include <cmath>
 #include <memory>
 #include <random>
