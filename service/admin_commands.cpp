@@ -8,6 +8,7 @@ namespace tandem::service {
 namespace {
 
 constexpr auto kStatsLimit = std::chrono::milliseconds(200);
+constexpr auto kCommandLimit = std::chrono::seconds(5);
 constexpr auto kSessionLifetime = std::chrono::hours(12);
 
 Result<std::string> text_field(const Json& request, const char* field) {
@@ -143,7 +144,12 @@ Result<Json> AdminCommands::model_show(const Json& request) {
 
 Result<Json> AdminCommands::model_command(const Json& request, ModelCommand command) {
   TRY_ASSIGN(Tenant* const found, tenant(request));
-  TRY(services_.supervisor.post(found->info().role, command));
+  TRY_ASSIGN(const std::future<void> done,
+             services_.supervisor.post(found->info().role, command));
+  // The answer shows the state after the command: who waits for a new state must not see the old one.
+  if (done.wait_for(kCommandLimit) != std::future_status::ready) {
+    return make_error(Errc::unavailable, "the supervisor is busy; look at tandemctl status");
+  }
   return Json::object({{"model", model_json(*found, false)}});
 }
 

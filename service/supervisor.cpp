@@ -20,6 +20,14 @@ SlotOptions slot_options(const ModelConfig& model, const Config& config, Role ro
           .log_level = config.server.log_level};
 }
 
+void run_command(EngineSlot& slot, ModelCommand command) {
+  switch (command) {
+    case ModelCommand::load: return slot.load();
+    case ModelCommand::unload: return slot.unload();
+    case ModelCommand::restart: return slot.restart();
+  }
+}
+
 }  // namespace
 
 Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
@@ -96,14 +104,16 @@ void Supervisor::begin_stop(bool engines_outlive) {
 
 bool Supervisor::stopped() const { return stopped_; }
 
-Result<void> Supervisor::post(Role role, ModelCommand command) {
+Result<std::future<void>> Supervisor::post(Role role, ModelCommand command) {
   const size_t seat = role == Role::default_model ? 0 : 1;
   if (seat >= seats_.size()) return make_error(Errc::not_found, "no optional model is configured");
-  if (!messages_.try_push({seat, command})) {
+  Command message{command, {}};
+  auto done = message.done.get_future();
+  if (!messages_.try_push({seat, std::move(message)})) {
     return make_error(Errc::exhausted, "too many commands wait");
   }
   wake();
-  return {};
+  return done;
 }
 
 std::vector<Supervisor::Seat*> Supervisor::wait(std::chrono::milliseconds wait_max) {
@@ -161,13 +171,9 @@ void Supervisor::handle(Message message) {
                         [&](const StateChanged& m) { slot.on_state(m.epoch, m.change); },
                         [&](const Drained& m) { slot.on_drained(m.epoch); },
                         [&](const Lost& m) { slot.on_lost(m.epoch, m.reason); },
-                        [&](ModelCommand command) {
-                          if (stopping_) return;
-                          switch (command) {
-                            case ModelCommand::load: return slot.load();
-                            case ModelCommand::unload: return slot.unload();
-                            case ModelCommand::restart: return slot.restart();
-                          }
+                        [&](Command& command) {
+                          if (!stopping_) run_command(slot, command.what);
+                          command.done.set_value();
                         },
                         [&](const Stop& stop) {
                           stopping_ = true;

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -38,8 +39,9 @@ class Supervisor final : public ModelDirectory {
   // Ends the thread after an ordered stop of all engines, or after letting them go.
   void stop(bool engines_outlive);
 
-  // Error: exhausted (too many commands wait).
-  Result<void> post(Role role, ModelCommand command);
+  // Hands over a command; the future is ready once it has changed the model's state (not once that
+  // state has settled). Errors: not_found, exhausted (too many commands wait).
+  Result<std::future<void>> post(Role role, ModelCommand command);
 
   Result<Model*> resolve(std::string_view name) override;
   std::vector<Model*> all() override;
@@ -69,12 +71,16 @@ class Supervisor final : public ModelDirectory {
     uint64_t epoch;
     std::string reason;
   };
+  struct Command {
+    ModelCommand what;
+    std::promise<void> done;
+  };
   struct Stop {
     bool engines_outlive;
   };
   struct Message {
     size_t seat = 0;
-    std::variant<Welcomed, StateChanged, Drained, Lost, ModelCommand, Stop> body;
+    std::variant<Welcomed, StateChanged, Drained, Lost, Command, Stop> body;
   };
 
   // One model: its tenant, its engine, and the ear on its connection.
