@@ -5,13 +5,19 @@
 
 namespace tandem::service {
 
+void WorkerQueue::give(Seat& seat, ReadyRequest request) {
+  seat.given_ = std::move(request);
+  seat.busy_ = true;
+  ++busy_;
+}
+
 bool WorkerQueue::try_push(ReadyRequest& request) {
   MutexLock lock(mutex_);
   if (closed_) return false;
   if (!idle_.empty()) {
     Seat& seat = *idle_.back();
     idle_.pop_back();
-    seat.given_ = std::move(request);
+    give(seat, std::move(request));
     // Under the lock: once it is released, the worker may be gone with its seat.
     seat.ready_.notify_one();
     return true;
@@ -25,16 +31,13 @@ std::optional<ReadyRequest> WorkerQueue::pop(Seat& seat) {
   MutexLock lock(mutex_);
   if (std::exchange(seat.busy_, false)) --busy_;
   if (!waiting_.empty()) {
-    seat.given_ = std::move(waiting_.front());
+    give(seat, std::move(waiting_.front()));
     waiting_.pop_front();
   } else if (!closed_) {
     idle_.push_back(&seat);
     while (!seat.given_.has_value() && !closed_) seat.ready_.wait(mutex_);
     std::erase(idle_, &seat);
   }
-  if (!seat.given_.has_value()) return std::nullopt;
-  seat.busy_ = true;
-  ++busy_;
   return std::exchange(seat.given_, std::nullopt);
 }
 

@@ -22,7 +22,7 @@ class WorkerQueue {
     friend class WorkerQueue;
     CondVar ready_;
     std::optional<ReadyRequest> given_;  // under the queue's lock
-    bool busy_ = false;                  // between two pop()s with a request
+    bool busy_ = false;                  // from the gift to the next pop()
   };
 
   explicit WorkerQueue(size_t waiting_max) : waiting_max_(waiting_max) {}
@@ -42,6 +42,9 @@ class WorkerQueue {
   [[nodiscard]] size_t in_hand() const TANDEM_EXCLUDES(mutex_);
 
  private:
+  // A request counts as in hand from here on, also while the worker is still waking up.
+  void give(Seat& seat, ReadyRequest request) TANDEM_REQUIRES(mutex_);
+
   const size_t waiting_max_;
   mutable Mutex mutex_;
   std::deque<ReadyRequest> waiting_ TANDEM_GUARDED_BY(mutex_);

@@ -4,11 +4,16 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
+#include "service/http/worker_queue.h"
 #include "tests/unit/service/http_harness.h"
 
 // After the product's headers: it replaces their CHECK.
@@ -27,6 +32,14 @@ int64_t ms_since(SteadyTime start) {
 }
 
 void wait_ms(int ms) { ::poll(nullptr, 0, ms); }
+
+// One byte every 10 ms until the server says something, at most 5 s.
+void drip(TestClient& client) {
+  const SteadyTime start = std::chrono::steady_clock::now();
+  pollfd answer{.fd = client.fd(), .events = POLLIN, .revents = 0};
+  while (ms_since(start) < 5'000 && client.send("a") && ::poll(&answer, 1, 10) == 0) {
+  }
+}
 
 size_t threads_of_this_process() {
   size_t count = 0;
@@ -156,12 +169,9 @@ TEST_CASE("front: the deadline of the headers is total, however the bytes come")
   TestServer server(options);
   const SteadyTime start = std::chrono::steady_clock::now();
   TestClient client(server);
-  const std::string bytes =
-      "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: " + std::string(500, 'a');
-  for (const char c : bytes) {
-    if (!client.send(std::string_view(&c, 1)) || ms_since(start) > 600) break;
-    wait_ms(10);
-  }
+  client.send("GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+  drip(client);
+  CHECK(ms_since(start) < 3'000);
   const Reply reply = client.read();
   CHECK(reply.status == 408);
   CHECK(reply.error_code() == "request_timeout");
@@ -169,17 +179,18 @@ TEST_CASE("front: the deadline of the headers is total, however the bytes come")
   CHECK(client.closed_by_peer());
 }
 
-TEST_CASE("front: the deadline of the body is total, and of a silent client") {
+TEST_CASE("front: the deadline of the body is total, and a silent client is closed") {
   HttpOptions options = quick_options();
   options.front.header_deadline_ms = 200;
   options.front.body_deadline_ms = 300;
   TestServer server(options);
   TestClient slow(server);
   TestClient silent(server);
-  slow.send(
-      request("POST", kChat, {}, "Content-Type: application/json\r\nContent-Length: 500\r\n"));
   const SteadyTime start = std::chrono::steady_clock::now();
-  while (ms_since(start) < 500 && slow.send(" ")) wait_ms(10);
+  slow.send(
+      request("POST", kChat, {}, "Content-Type: application/json\r\nContent-Length: 5000\r\n"));
+  drip(slow);
+  CHECK(ms_since(start) < 3'000);
   CHECK(slow.read().status == 408);
   CHECK(silent.read().status == 0);
   CHECK(silent.closed_by_peer());
@@ -426,6 +437,60 @@ TEST_CASE("front: bodies on their way are bounded together") {
   CHECK(second.read().status == 503);
   first.close();
   CHECK(eventually([&] { return server.server.front_counters().buffered_bytes.load() == 0; }));
+}
+
+TEST_CASE("front: the worker that went idle last is the next to work") {
+  WorkerQueue queue(1);
+  constexpr size_t kWorkers = 4;
+  std::array<std::atomic<int>, kWorkers> served{};
+  std::vector<std::jthread> workers;
+  for (size_t i = 0; i < kWorkers; ++i) {
+    workers.emplace_back([&queue, &count = served[i]] {
+      WorkerQueue::Seat seat;
+      while (queue.pop(seat).has_value()) ++count;
+    });
+  }
+  const auto push = [&queue] {
+    ReadyRequest request;
+    return queue.try_push(request);
+  };
+  for (int i = 0; i < 200; ++i) {
+    REQUIRE(push());
+    REQUIRE(eventually([&] { return queue.in_hand() == 0; }));
+  }
+  int most = 0;
+  int sum = 0;
+  for (const auto& count : served) {
+    most = std::max(most, count.load());
+    sum += count.load();
+  }
+  CHECK(sum == 200);
+  CHECK(most >= 190);  // a worker that starts late may take a turn
+  queue.close();
+  workers.clear();
+  CHECK_FALSE(push());
+}
+
+TEST_CASE("front: requests wait in order, up to the bound, and are drained on close") {
+  WorkerQueue queue(2);
+  const auto push = [&queue](const char* id) {
+    ReadyRequest request;
+    request.admission.request_id = id;
+    const bool taken = queue.try_push(request);
+    CHECK(request.admission.request_id.empty() == taken);
+    return taken;
+  };
+  CHECK(push("first request"));
+  CHECK(push("second request"));
+  CHECK_FALSE(push("third request"));
+  CHECK(queue.waiting() == 2);
+  queue.close();
+  WorkerQueue::Seat seat;
+  CHECK(queue.pop(seat)->admission.request_id == "first request");
+  CHECK(queue.in_hand() == 2);
+  CHECK(queue.pop(seat)->admission.request_id == "second request");
+  CHECK_FALSE(queue.pop(seat).has_value());
+  CHECK(queue.in_hand() == 0);
 }
 
 }  // namespace tandem::service
