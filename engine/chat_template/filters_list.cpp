@@ -3,6 +3,7 @@
 
 #include "engine/chat_template/arguments.h"
 #include "engine/chat_template/filters.h"
+#include "engine/chat_template/merge_sort.h"
 #include "engine/chat_template/string_ops.h"
 #include "engine/chat_template/value_ops.h"
 
@@ -30,15 +31,9 @@ Result<bool> keyed_less(TplHeap& heap, const Keyed& a, const Keyed& b) {
 
 // Stable in both directions, as Python's sorted().
 Result<void> sort_keyed(TplHeap& heap, std::vector<Keyed>& entries, bool reverse) {
-  Result<void> outcome;
-  const auto less = [&](const Keyed& a, const Keyed& b) {
-    if (!outcome) return false;
-    const Result<bool> verdict = reverse ? keyed_less(heap, b, a) : keyed_less(heap, a, b);
-    if (!verdict) outcome = verdict.error();
-    return verdict && *verdict;
-  };
-  std::stable_sort(entries.begin(), entries.end(), less);
-  return outcome;
+  return tpl_merge_sort(entries, [&](const Keyed& a, const Keyed& b) {
+    return reverse ? keyed_less(heap, b, a) : keyed_less(heap, a, b);
+  });
 }
 
 TplValue values_of(TplHeap& heap, const std::vector<Keyed>& entries) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/utf8.h"
+#include "engine/chat_template/merge_sort.h"
 #include "engine/chat_template/text_rules.h"
 #include "engine/chat_template/value_ops.h"
 
@@ -222,13 +223,9 @@ class JsonWriter {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (!style_.sort_keys) return order;
     heap_.spend_steps(order.size() * 8);
-    Result<void> outcome;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      const Result<bool> less = tpl_less(heap_, dict.items[a].first, dict.items[b].first);
-      if (!less) outcome = less.error();
-      return less && *less;
-    });
-    TRY(outcome);
+    TRY(tpl_merge_sort(order, [&](size_t a, size_t b) {
+      return tpl_less(heap_, dict.items[a].first, dict.items[b].first);
+    }));
     return order;
   }
 

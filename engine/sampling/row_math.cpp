@@ -39,11 +39,24 @@ inline float exp_of_nonpositive(float x) {
   return x < kSmallestExponent ? 0.0F : p * power;
 }
 
-float exp_block(const float* logits, float peak, float scale, float* out) {
-  float sum = 0;
+void exp_block(const float* logits, float peak, float scale, float* out) {
   for (size_t j = 0; j < kBlock; ++j) out[j] = exp_of_nonpositive((logits[j] - peak) * scale);
-  for (size_t j = 0; j < kBlock; ++j) sum += out[j];
-  return sum;
+}
+
+// In four lanes: a chain of 16 dependent additions would cost more than the exponentials.
+float block_sum(const float* block) {
+  std::array<float, 4> lanes{};
+  for (size_t j = 0; j < kBlock; j += 4) {
+    for (size_t lane = 0; lane < 4; ++lane) lanes[lane] += block[j + lane];
+  }
+  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+}
+
+// Ascending keys are descending logits, then ascending ids.
+uint64_t sort_key(float logit, size_t id) {
+  const auto bits = std::bit_cast<uint32_t>(logit + 0.0F);  // -0 becomes +0: they are equal
+  const uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+  return (uint64_t{~ascending} << 32) | id;
 }
 
 Error bad_logit(std::span<const float> logits) {
@@ -55,6 +68,16 @@ Error bad_logit(std::span<const float> logits) {
   }
   return make_error(Errc::corrupt, "no token can be chosen: all " + std::to_string(logits.size()) +
                                        " logits are -infinity");
+}
+
+void select_by_keys(std::span<const float> logits, size_t count, std::vector<int32_t>& tokens) {
+  std::vector<uint64_t> keys(logits.size());
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = sort_key(logits[i], i);
+  const auto middle = keys.begin() + static_cast<std::ptrdiff_t>(count);
+  if (middle != keys.end()) std::nth_element(keys.begin(), middle, keys.end());
+  std::sort(keys.begin(), middle);
+  tokens.resize(count);
+  for (size_t i = 0; i < count; ++i) tokens[i] = static_cast<int32_t>(keys[i] & 0x7FFFFFFFu);
 }
 
 struct ByLogit {
@@ -97,7 +120,8 @@ double exp_pass(std::span<const float> logits, float peak, float scale, std::spa
   size_t i = 0;
   for (; i + kBlock <= logits.size(); i += kBlock) {
     float* target = out.empty() ? block.data() : out.data() + i;
-    sum += static_cast<double>(exp_block(logits.data() + i, peak, scale, target));
+    exp_block(logits.data() + i, peak, scale, target);
+    sum += static_cast<double>(block_sum(target));
   }
   for (; i < logits.size(); ++i) {
     const float value = exp_of_nonpositive((logits[i] - peak) * scale);
@@ -107,19 +131,43 @@ double exp_pass(std::span<const float> logits, float peak, float scale, std::spa
   return sum;
 }
 
+double sum_of(std::span<const float> values) {
+  double sum = 0;
+  size_t i = 0;
+  for (; i + kBlock <= values.size(); i += kBlock) {
+    sum += static_cast<double>(block_sum(values.data() + i));
+  }
+  for (; i < values.size(); ++i) sum += static_cast<double>(values[i]);
+  return sum;
+}
+
+size_t find_share(std::span<const float> weights, double target) {
+  double sum = 0;
+  size_t i = 0;
+  for (; i + kBlock <= weights.size(); i += kBlock) {
+    const double behind = sum + static_cast<double>(block_sum(weights.data() + i));
+    if (behind > target) break;
+    sum = behind;
+  }
+  size_t last = weights.size();  // the last positive one seen
+  for (size_t k = i; k < weights.size(); ++k) {
+    if (weights[k] <= 0) continue;
+    sum += static_cast<double>(weights[k]);
+    last = k;
+    if (sum > target) return k;
+  }
+  // Rounding of the sum: the target lies past the end.
+  for (size_t k = weights.size(); last == weights.size() && k > 0; --k) {
+    if (weights[k - 1] > 0) last = k - 1;
+  }
+  return last == weights.size() ? 0 : last;
+}
+
 void select_top(std::span<const float> logits, size_t count, std::vector<int32_t>& tokens) {
   constexpr size_t kHeapMax = 1024;  // beyond, one partition of all ids is faster than a heap
   const ByLogit better{logits};
-  tokens.resize(logits.size());
   count = std::min(count, logits.size());
-  if (count > kHeapMax) {
-    std::iota(tokens.begin(), tokens.end(), 0);
-    const auto middle = tokens.begin() + static_cast<std::ptrdiff_t>(count);
-    if (middle != tokens.end()) std::nth_element(tokens.begin(), middle, tokens.end(), better);
-    std::sort(tokens.begin(), middle, better);
-    tokens.resize(count);
-    return;
-  }
+  if (count > kHeapMax) return select_by_keys(logits, count, tokens);
   // A heap whose front is the worst kept token. A later id must be strictly higher to enter.
   tokens.resize(count);
   if (count == 0) return;

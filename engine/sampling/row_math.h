@@ -22,6 +22,13 @@ Result<RowPeak> find_peak(std::span<const float> logits);
 // Returns the sum in double. logits[i] <= peak. `out` may be empty when only the sum is wanted.
 double exp_pass(std::span<const float> logits, float peak, float scale, std::span<float> out);
 
+// Sum in double.
+double sum_of(std::span<const float> values);
+
+// First position where the running sum of the weights (0 or more) passes `target`; when rounding
+// leaves the target past the end, the last position with a weight.
+size_t find_share(std::span<const float> weights, double target);
+
 // The `count` highest logits, highest first, ties by lowest id, into `tokens`.
 void select_top(std::span<const float> logits, size_t count, std::vector<int32_t>& tokens);
 

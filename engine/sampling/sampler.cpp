@@ -64,26 +64,6 @@ size_t top_p_prefix(std::span<const float> weights, double total, double top_p) 
   return 0;
 }
 
-// Position whose share of the cumulative distribution holds `draw` in [0, 1).
-size_t pick(std::span<const float> weights, double total, double draw) {
-  const double target = draw * total;
-  double sum = 0;
-  size_t last = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] <= 0) continue;
-    sum += static_cast<double>(weights[i]);
-    last = i;
-    if (sum > target) return i;
-  }
-  return last;  // rounding of the sum: the draw fell past the end
-}
-
-double sum_of(std::span<const float> weights) {
-  double sum = 0;
-  for (const float w : weights) sum += static_cast<double>(w);
-  return sum;
-}
-
 struct Filters {
   float peak = 0;
   float inverse_temperature = 1;
@@ -112,7 +92,7 @@ int32_t choose_sorted(const Filters& f, size_t count, double total, SamplerScrat
     const size_t prefix = top_p_prefix(weights, total, f.top_p);
     weights = weights.first(prefix == 0 ? count : prefix);
   }
-  return scratch.tokens[pick(weights, sum_of(weights), f.draw)];
+  return scratch.tokens[find_share(weights, f.draw * sum_of(weights))];
 }
 
 int32_t choose_top_k(const Filters& f, SamplerScratch& scratch) {
@@ -130,7 +110,9 @@ int32_t choose_open(const Filters& f, SamplerScratch& scratch) {
     for (float& w : scratch.weights) w = static_cast<double>(w) < f.min_p ? 0.0F : w;
     total = sum_of(scratch.weights);
   }
-  if (f.top_p >= 1) return static_cast<int32_t>(pick(scratch.weights, total, f.draw));
+  if (f.top_p >= 1) {
+    return static_cast<int32_t>(find_share(scratch.weights, f.draw * total));
+  }
   for (size_t count = 64;; count *= 8) {
     select_top(scratch.logits, count, scratch.tokens);
     const size_t kept = weigh_candidates(f, scratch);

@@ -43,7 +43,9 @@ int32_t draw(const SamplingParams& params, const std::vector<float>& row, TokenM
 std::vector<double> reference(const SamplingParams& p, const std::vector<float>& row) {
   std::vector<size_t> order(row.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return row[a] > row[b] || (row[a] == row[b] && a < b);
+  });
   std::vector<double> weight(row.size());
   const double peak = static_cast<double>(row[order[0]]);
   for (size_t i = 0; i < row.size(); ++i) {
@@ -220,7 +222,9 @@ TEST_CASE("log-probabilities are the model's own, whatever the filters do") {
   REQUIRE(token->logprobs->top.size() == 20);
   std::vector<size_t> order(row.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return row[a] > row[b] || (row[a] == row[b] && a < b);
+  });
   for (size_t i = 0; i < 20; ++i) {
     CHECK(token->logprobs->top[i].token == static_cast<int32_t>(order[i]));
     CHECK(std::abs(token->logprobs->top[i].logprob - exact(order[i])) < 1e-6);
@@ -250,8 +254,10 @@ TEST_CASE("partial selection equals a full sort, ties included") {
     const std::vector<float> row = random_row(3000, count);
     std::vector<int32_t> expected(row.size());
     std::iota(expected.begin(), expected.end(), 0);
-    std::stable_sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) {
-      return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)];
+    std::sort(expected.begin(), expected.end(), [&](int32_t a, int32_t b) {
+      const float x = row[static_cast<size_t>(a)];
+      const float y = row[static_cast<size_t>(b)];
+      return x > y || (x == y && a < b);
     });
     expected.resize(std::min<size_t>(count, row.size()));
     std::vector<int32_t> got;
