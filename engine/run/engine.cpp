@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kLoopInboxMax = 1024;
 constexpr size_t kIoInboxMax = 4096;
-constexpr size_t kPrepareQueueMax = 64;
+constexpr size_t kPrepareQueueMax = 512;
 constexpr int kPrepareThreads = 2;  // one long prompt must not hold up the short ones
 constexpr std::chrono::seconds kLastWordsTime{2};   // to tell why the load failed
 constexpr std::chrono::seconds kLastWritesTime{5};  // to send what a drain left in buffers

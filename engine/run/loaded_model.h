@@ -25,7 +25,8 @@ class LoadedModel {
   struct Key {};
 
  public:
-  static constexpr int64_t kChunkTokens = 64;
+  // Also the smallest prefill of a step: small enough that a slow machine stays responsive.
+  static constexpr int64_t kChunkTokens = 32;
 
   // Errors: of the file, the model, the tokenizer; too_large with the numbers when the plan exceeds
   // --memory-limit. `file` and `clock` outlive it.

@@ -55,8 +55,9 @@ inline std::string test_environment(const char* name, const char* otherwise) {
 class EngineProcess {
  public:
   // `binary` is a name inside TANDEM_BIN_DIR. stderr goes to `log` when given, else nowhere.
+  // inherited_fd becomes descriptor 3 of the process.
   EngineProcess(const std::string& binary, const std::vector<std::string>& arguments,
-                const std::string& log = "/dev/null") {
+                const std::string& log = "/dev/null", int inherited_fd = -1) {
     std::string path = test_environment("TANDEM_BIN_DIR", "build/release/bin") + "/" + binary;
     std::vector<std::string> copies = arguments;
     std::vector<char*> argv{path.data()};
@@ -66,7 +67,9 @@ class EngineProcess {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-    TANDEM_CHECK_2(::posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), environ) == 0, "posix_spawn");
+    if (inherited_fd >= 0) posix_spawn_file_actions_adddup2(&actions, inherited_fd, 3);
+    const int spawned = ::posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), environ);
+    TANDEM_CHECK_2(spawned == 0, "posix_spawn");
     posix_spawn_file_actions_destroy(&actions);
   }
   EngineProcess(const EngineProcess&) = delete;

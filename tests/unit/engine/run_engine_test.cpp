@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "engine/run/listener.h"
 #include "tests/support/engine_client.h"
 #include "tests/support/engine_process.h"
 
@@ -136,6 +137,33 @@ TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   std::string joined;
   for (const std::string& piece : tokens->pieces) joined += piece;
   CHECK(joined == tokenize.content);
+}
+
+TEST_CASE("engine: units of a quantum and an inherited socket change no answer") {
+  TempFolder folder;
+  std::vector<std::vector<int32_t>> answers;
+  for (const bool special : {false, true}) {
+    auto listener = engine::Listener::create(folder.path("s"));
+    REQUIRE(listener.ok());
+    std::vector<std::string> flags = {"--model", model_path(), "--name", "tiny", "--listen-fd", "3",
+                                      "--threads", "2"};
+    if (special) flags.insert(flags.end(), {"--quantum-us", "50"});
+    EngineProcess engine("tandem-engine", flags, "/dev/null", listener->fd());
+    auto client = EngineClient::connect(folder.path("s"));
+    REQUIRE(client.ok());
+    REQUIRE(client->hello_until_ready().ok());
+    std::string story = "Once upon a time";
+    for (int i = 0; i < 40; ++i) story += " there was a small house";
+    REQUIRE(client->prepare_text(1, story).ok());
+    auto submit = greedy_of(1, 50);
+    submit.ignore_eos = true;
+    REQUIRE(client->submit(2, submit).ok());
+    answers.push_back(client->collect(2).value().tokens);
+    engine.signal(SIGTERM);
+    CHECK(engine.wait_exit() == 0);
+  }
+  CHECK(answers[0].size() == 50);
+  CHECK(answers[0] == answers[1]);
 }
 
 TEST_CASE("engine: SIGTERM drains and exits with 0") {
