@@ -325,7 +325,7 @@ def inference_key():
 def ask(pair):
     for name, _ in pair:
         say(f"\n{name}> {QUESTION}")
-        answer = tandemctl("chat", "--model", name, "--max-tokens", "300", QUESTION).stdout.strip()
+        answer = tandemctl("chat", "--model", name, "--max-tokens", "300", "--temperature", "0", QUESTION).stdout.strip()
         if not answer:
             raise DemoError(f"{name} gave an empty answer")
         say(answer)
