@@ -36,8 +36,8 @@ class Compute {
   [[nodiscard]] const KernelTable& table() const noexcept { return table_; }
   [[nodiscard]] std::span<std::byte> scratch(int thread) noexcept;  // 64-byte aligned
 
-  // Runs fn(begin, end, thread) over [0, count). Below `parallel_min` units of work (count x cost_each,
-  // in roughly nanoseconds) all of it runs on the caller: waking others would cost more.
+  // Runs fn(begin, end, thread) over [0, count), cut into a few ranges per thread. When the whole work
+  // (count x cost_each_ns) is below a few microseconds the caller does all of it: joining costs more.
   void split(std::int64_t count, double cost_each_ns,
              FunctionRef<void(std::int64_t begin, std::int64_t end, int thread)> fn);
 

@@ -13,7 +13,7 @@ namespace tandem::kernels {
 enum class Isa {
   portable,   // plain C++, x86-64-v1 or armv8-a
   avx2,       // AVX2, FMA, F16C
-  avx512,     // AVX-512 F/BW/DQ/VL with VNNI and VBMI-free shuffles
+  avx512,     // AVX-512 F, BW, DQ, VL and VNNI
   neon_dot,   // armv8.2-a dot product
   neon_i8mm,  // dot product and 8-bit matrix multiply
 };

@@ -115,13 +115,25 @@ struct QuantMatmul {
     return acc;
   }
 
+  // Short rows only: the next eight rows in the order they lie in memory (see avx512_matmul.h).
+  static void prefetch_next(const MatmulTask& task, const std::uint8_t* p) {
+    if (task.row_bytes < 2048) {
+      for (std::int64_t i = 0; i < 8 * D::kStepBytes; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+      }
+    }
+  }
+
   static void gemv(const MatmulTask& task) {
     const std::int64_t blocks = task.width / 32;
     for (std::int64_t o = task.row_begin; o < task.row_end; o += 8) {
       const RowOffsets8 rows = row_offsets(task, o);
       const std::uint8_t* p = task.weight + o * task.row_bytes;
+      const std::uint8_t* next = p + 8 * task.row_bytes;
       __m256 acc = _mm256_setzero_ps();
       for (std::int64_t b = 0; b < blocks; b += D::kBlocks) {
+        prefetch_next(task, next);
+        next += 8 * D::kStepBytes;
         acc = gemv_step(p, rows, task.blocks + b, acc);
         p += D::kStepBytes;
       }
@@ -226,7 +238,11 @@ struct QuantMatmul {
       for (; t + 4 <= task.tokens; t += 4) {
         panel_tokens<4>(task, panel, o, t);
       }
-      for (; t < task.tokens; ++t) {
+      if (t + 2 <= task.tokens) {
+        panel_tokens<2>(task, panel, o, t);
+        t += 2;
+      }
+      if (t < task.tokens) {
         panel_tokens<1>(task, panel, o, t);
       }
     }

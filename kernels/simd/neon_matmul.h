@@ -246,7 +246,11 @@ struct NeonMatmul {
       for (; t + 4 <= task.tokens; t += 4) {
         panel_tokens<4>(task, panel, o, t);
       }
-      for (; t < task.tokens; ++t) {
+      if (t + 2 <= task.tokens) {
+        panel_tokens<2>(task, panel, o, t);
+        t += 2;
+      }
+      if (t < task.tokens) {
         panel_tokens<1>(task, panel, o, t);
       }
     }
