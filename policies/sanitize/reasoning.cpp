@@ -328,7 +328,7 @@ Refusal keep_stop_strings(Draft& draft) {
     draft.result.duties.stop_on_content = std::move(strings);
   } else if (stop->is_array()) {
     Json::Array list;
-    for (std::string& text : strings) list.push_back(Json(std::move(text)));
+    for (std::string& text : strings) list.emplace_back(std::move(text));
     draft.set(25, "stop", Json(std::move(list)), "empty stop strings removed");
   }
   return std::nullopt;

@@ -1,0 +1,121 @@
+#include "policies/sanitize/answer_check.h"
+
+#include "policies/sanitize/draft.h"
+#include "policies/sanitize/schema_check.h"
+
+namespace tandem::policies {
+namespace {
+
+const Json* wanted_format(const Json& request) {
+  const Json* format = request.find("response_format");
+  const Json* type = format == nullptr ? nullptr : format->find("type");
+  const bool structured = type != nullptr && type->is_string() &&
+                          (type->as_string() == "json_object" || type->as_string() == "json_schema");
+  return structured ? format : nullptr;
+}
+
+const Json* schema_of(const Json& format) {
+  const Json* wrapper = format.find("json_schema");
+  return wrapper == nullptr ? nullptr : wrapper->find("schema");
+}
+
+// json_object: any object; json_schema: what the schema says.
+bool fits(std::string_view text, const Json& format) {
+  Result<Json> value = parse_json(text);
+  if (!value.ok()) return false;
+  const bool any_object = format.find("type")->as_string() == "json_object";
+  if (any_object) return value->is_object();
+  const Json* schema = schema_of(format);
+  return schema == nullptr || satisfies_schema(*value, *schema);
+}
+
+bool call_was_forced(const Json& request) {
+  const Json* choice = request.find("tool_choice");
+  if (choice == nullptr) return false;
+  return choice->is_object() || (choice->is_string() && choice->as_string() == "required");
+}
+
+// The client's request once more, with one wish changed; its repair is the sanitizer's work again.
+std::optional<Json> again(const AnswerContext& context, Json request) {
+  SanitizeOutcome outcome =
+      sanitize(std::move(request), context.profile, context.target, context.settings);
+  Sanitized* sanitized = std::get_if<Sanitized>(&outcome);
+  if (sanitized == nullptr) return std::nullopt;
+  return std::move(sanitized->send);
+}
+
+std::optional<Json> without_thinking(const AnswerContext& context) {
+  Json request = context.request;
+  request.set("enable_thinking", Json(false));
+  return again(context, std::move(request));
+}
+
+std::optional<Json> with_schema_only(const AnswerContext& context) {
+  if (!context.sanitized.duties.retry_with_schema_without_tools) return context.sanitized.send;
+  Json request = context.request;
+  for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"}) request.erase(key);
+  return again(context, std::move(request));
+}
+
+void warn(AnswerVerdict& verdict, int rule, const char* code, const char* detail) {
+  verdict.warnings.push_back({rule, {}, code, detail});
+}
+
+void retry(AnswerVerdict& verdict, std::optional<Json> request) {
+  if (!request.has_value()) return;
+  verdict.action = AnswerAction::retry_once;
+  verdict.retry = std::move(request);
+}
+
+// R23. True when the answer was nothing but thoughts, and the verdict is complete.
+bool judge_empty(const AnswerContext& context, const FinishedAnswer& answer, const Json* format,
+                 AnswerVerdict& verdict) {
+  if (!is_blank(answer.content) || is_blank(answer.reasoning)) return false;
+  if (format != nullptr && schema_of(*format) != nullptr && fits(answer.reasoning, *format)) {
+    verdict.content = std::string(trim(answer.reasoning));
+    return true;
+  }
+  verdict.empty_after_reasoning = true;
+  if (!context.sanitized.asked_to_think && !context.is_retry) {
+    retry(verdict, without_thinking(context));
+  }
+  if (verdict.action != AnswerAction::retry_once) {
+    const bool cut = answer.finish == "length";
+    warn(verdict, 23, cut ? "reasoning_exhausted_budget" : "empty_answer",
+         "the answer has thoughts but no content");
+  }
+  return true;
+}
+
+void judge_structured(const AnswerContext& context, const FinishedAnswer& answer,
+                      const Json& format, AnswerVerdict& verdict) {
+  if (fits(answer.content, format)) return;
+  if (answer.finish == "length") {
+    warn(verdict, 31, "invalid_json_truncated", "the limit cut the structured answer");
+    return;
+  }
+  warn(verdict, 31, "schema_not_enforced_by_engine", "the answer is not what its schema says");
+  if (!context.is_retry) retry(verdict, with_schema_only(context));
+}
+
+}  // namespace
+
+AnswerVerdict check_answer(const AnswerContext& context, const FinishedAnswer& answer) {
+  const SanitizeSettings& settings = context.settings;
+  AnswerVerdict verdict;
+  if (answer.has_calls) return verdict;
+  const Json* format = settings.off[31] ? nullptr : wanted_format(context.request);
+  const bool empty = !settings.off[23] && judge_empty(context, answer, format, verdict);
+  if (verdict.action == AnswerAction::retry_once) return verdict;
+  if (!settings.off[17] && call_was_forced(context.request) && answer.finish != "length") {
+    verdict.action = AnswerAction::error;
+    verdict.error_status = 502;
+    verdict.error_code = "tool_call_missing";
+    verdict.error_message = "a tool call was required, and the model made none";
+    return verdict;
+  }
+  if (!empty && format != nullptr) judge_structured(context, answer, *format, verdict);
+  return verdict;
+}
+
+}  // namespace tandem::policies

@@ -1,0 +1,23 @@
+// R28: foreign scripts in a Korean answer, measured and never repaired.
+//
+// Expected are Hangul, Latin and Greek. A span is a maximal run of letters of any other script. It does
+// not count inside code (a fenced block or backticks), wholly in brackets directly behind a Hangul word
+// (a gloss), or when it stands in what the user wrote. Digits, punctuation and symbols are no letters.
+//
+// Pure; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::policies {
+
+struct ForeignScript {
+  std::vector<std::string> spans;  // in order of appearance
+  [[nodiscard]] bool flag() const { return !spans.empty(); }
+};
+
+ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view user_text);
+
+}  // namespace tandem::policies
