@@ -11,6 +11,7 @@ namespace {
 
 constexpr const char* kDefaultConfig = "/etc/tandem/tandem.toml";
 constexpr const char* kDefaultSocket = "/run/tandem/admin.sock";
+constexpr const char* kUnreachablePath = "admin_socket";  // marks the one error with a code of its own
 constexpr auto kAskLimit = std::chrono::seconds(20);
 
 }  // namespace
@@ -36,14 +37,16 @@ Result<Json> Context::ask(const std::string& command, Json fields) const {
   for (auto& [name, value] : fields.as_object()) request.set(name, std::move(value));
   auto answer = ask_admin(path, request, kAskLimit);
   if (answer.ok()) return admin_result(std::move(*answer));
-  return make_error(Errc::io, "tandemd cannot be reached at " + path + ": " + answer.error().message +
-                                  ". Is it running? --socket or --config says where it is");
+  return make_error(Errc::unavailable,
+                    "tandemd cannot be reached at " + path + ": " + answer.error().message +
+                        ". Is it running? --socket or --config says where it is",
+                    kUnreachablePath);
 }
 
 int report(const Error& error) {
   std::fprintf(stderr, "tandemctl: %s\n", error.message.c_str());
   if (error.code == Errc::invalid_argument) return kUsage;
-  return error.code == Errc::io ? kUnreachable : kFailed;
+  return error.path == kUnreachablePath ? kUnreachable : kFailed;
 }
 
 void print_json(const Json& json) { std::printf("%s\n", json.dump().c_str()); }

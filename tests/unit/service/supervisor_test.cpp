@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 
 #include "service/engine_record.h"
+#include "service/spawn.h"
 #include "tests/unit/service/control_world.h"
 
 namespace tandem::service {
@@ -211,14 +212,22 @@ TEST_CASE("a changed model file, another instance and other weights are no adopt
 TEST_CASE("a damaged record and a dead engine's record do no harm") {
   World world;
   std::ofstream(world.dir.path() + "/engine-default.json") << "{\"pid\": 1";
-  // Process 1 lives, but did not start at tick 7: it is somebody else.
+  // This process lives, but did not start at tick 7: it is somebody else's.
+  const auto bystander = spawn({"sleep", "100"}, {});
+  REQUIRE(bystander.ok());
+  auto process = Process::open(*bystander);
+  REQUIRE(process.ok());
   REQUIRE(write_engine_record(world.dir.path() + "/engine-optional.json",
-                              {.pid = 1, .start_ticks = 7, .config_hash = "x"})
+                              {.pid = *bystander, .start_ticks = 7, .config_hash = "x"})
               .ok());
   world.begin();
   REQUIRE(world.until_ready(0));
   REQUIRE(world.until_ready(1));
-  CHECK(world.status(1).pid != 1);
+  CHECK(world.status(1).pid != *bystander);
+  CHECK_FALSE(process->exited());
+  CHECK(process->signal(SIGKILL));
+  CHECK(process->wait(seconds(10)));
+  (void)process->reap();
 }
 
 TEST_CASE("engines that outlive are adopted by the next supervisor") {
