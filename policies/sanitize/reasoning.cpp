@@ -248,7 +248,7 @@ void decide_unavoidable(Draft& draft, const Wish& wish) {
     draft.result.duties.requested_max_tokens = asked;
   }
   write_thinking(draft, std::nullopt, word);
-  write_budget(draft, wish, true);
+  write_budget(draft, wish, wish.budget != 0);  // none at all is the wish that was just answered
   draft.result.thinking = true;
 }
 
