@@ -83,7 +83,7 @@ TEST_CASE("credit is granted back: an answer longer than the credit comes whole"
 }
 
 TEST_CASE("an engine that is killed fails its open requests exactly once each") {
-  World world("tokens 100000\ntokens_per_second 500\n");
+  World world("tokens 5000\ntokens_per_second 500\n");
   world.begin();
   REQUIRE(world.until_ready());
   const auto prompt = prepare_text(world.tenant());
@@ -118,7 +118,7 @@ TEST_CASE("an engine that is killed fails its open requests exactly once each") 
 }
 
 TEST_CASE("cancel ends a request with one terminal event and frees its slot") {
-  World world("tokens 100000\ntokens_per_second 200\n");
+  World world("tokens 5000\ntokens_per_second 200\n");
   world.begin();
   REQUIRE(world.until_ready());
   const auto prompt = prepare_text(world.tenant());
@@ -134,7 +134,7 @@ TEST_CASE("cancel ends a request with one terminal event and frees its slot") {
 }
 
 TEST_CASE("a dropped generation is cancelled in the engine and counts until the engine says so") {
-  World world("tokens 100000\ntokens_per_second 200\n");
+  World world("tokens 5000\ntokens_per_second 200\n");
   world.begin();
   REQUIRE(world.until_ready());
   const auto prompt = prepare_text(world.tenant());
@@ -147,7 +147,7 @@ TEST_CASE("a dropped generation is cancelled in the engine and counts until the 
 }
 
 TEST_CASE("admission is bounded: slots and queue, then exhausted with a wait in seconds") {
-  World world("tokens 100000\ntokens_per_second 50\n");
+  World world("tokens 5000\ntokens_per_second 50\n");
   world.config.default_model.slots = 2;
   world.config.default_model.queue_max = 1;
   world.begin();
