@@ -71,7 +71,7 @@ void retry(AnswerVerdict& verdict, std::optional<Json> request) {
 bool judge_empty(const AnswerContext& context, const FinishedAnswer& answer, const Json* format,
                  AnswerVerdict& verdict) {
   if (!is_blank(answer.content) || is_blank(answer.reasoning)) return false;
-  if (format != nullptr && schema_of(*format) != nullptr && fits(answer.reasoning, *format)) {
+  if (format != nullptr && fits(answer.reasoning, *format)) {
     verdict.content = std::string(trim(answer.reasoning));
     return true;
   }
