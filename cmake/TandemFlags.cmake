@@ -6,6 +6,8 @@ target_compile_options(tandem_flags INTERFACE
   -Werror=unused-result -fno-math-errno
   -Wno-missing-field-initializers  # designated initialisers leave fields at their defaults on purpose
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>  # g++ 12 reports it falsely for std::string operator+
+  # libstdc++ 12's own std::stable_sort uses what it deprecates; only clang reports that.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>
   $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(TANDEM_SANITIZE)
   target_compile_options(tandem_flags INTERFACE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer
