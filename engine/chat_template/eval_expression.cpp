@@ -1,3 +1,4 @@
+#include <charconv>
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -273,8 +274,9 @@ Result<TplValue> TplEval::path(const TplValue& subject, const TplValue& path) {
     const std::string_view part = rest.substr(0, dot);
     const bool digits = !part.empty() && part.size() < 18 &&
                         part.find_first_not_of("0123456789") == std::string_view::npos;
-    const TplValue key = digits ? TplValue::of(static_cast<int64_t>(std::stoll(std::string(part))))
-                                : heap_.string({.bytes = part});
+    int64_t position = 0;
+    if (digits) std::from_chars(part.data(), part.data() + part.size(), position);
+    const TplValue key = digits ? TplValue::of(position) : heap_.string({.bytes = part});
     TRY_ASSIGN(value, item(value, key));
     if (dot == std::string_view::npos) return value;
     rest.remove_prefix(dot + 1);
