@@ -73,6 +73,9 @@ Result<std::optional<Frame>> FrameDecoder::next() {
   if (consumed_ == buffer_.size() || consumed_ >= kCompactBytes) {
     buffer_.erase(0, consumed_);
     consumed_ = 0;
+    // One large frame must not pin its size for the life of a connection.
+    constexpr size_t kKeepBytes = size_t{1} << 20;
+    if (buffer_.capacity() > kKeepBytes && buffer_.size() < kKeepBytes) buffer_.shrink_to_fit();
   }
   return std::optional<Frame>(std::move(frame));
 }

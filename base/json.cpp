@@ -1,10 +1,10 @@
 #include "base/json.h"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/utf8.h"
 
@@ -40,7 +40,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     Json& parent = *stack_.back();
-    // Linear search is quadratic in the number of members; large objects use the sorted index.
+    // Linear search is quadratic in the number of members; large objects use an index.
     if (is_duplicate(parent, name)) {
       key_ = name;
       return fail(Errc::invalid_argument, "duplicate key");
@@ -62,16 +62,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     constexpr size_t kLinearMax = 16;
     const Json::Object& members = parent.as_object();
     if (members.size() < kLinearMax) return parent.find(name) != nullptr;
-    std::vector<std::string>& index = key_index_.back();
+    // A tree and not a hash or a sorted vector: no order of keys makes it slow.
+    std::set<std::string>& index = key_index_.back();
     if (index.empty()) {
-      for (const auto& m : members) index.push_back(m.first);
-      std::make_heap(index.begin(), index.end());
-      std::sort_heap(index.begin(), index.end());
+      for (const auto& m : members) index.insert(m.first);
     }
-    const auto at = std::lower_bound(index.begin(), index.end(), name);
-    if (at != index.end() && *at == name) return true;
-    index.insert(at, name);
-    return false;
+    return !index.insert(name).second;
   }
 
   bool fail(Errc code, std::string message) {
@@ -137,7 +133,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   const JsonLimits& limits_;
   Json& root_;
   std::vector<Json*> stack_;
-  std::vector<std::vector<std::string>> key_index_;
+  std::vector<std::set<std::string>> key_index_;
   std::string key_;
   size_t values_ = 0;
   Error error_;

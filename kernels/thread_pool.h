@@ -27,7 +27,8 @@ class ThreadPool {
   // tasks <= kTasksMax. The first call after a pause pays a futex wake; later ones about 1 us.
   void parallel_for(int tasks, FunctionRef<void(int task, int thread)> fn);
 
-  static constexpr int kTasksMax = (1 << 20) - 1;
+  // Workers that find no task left count the ticket's 20 bits past the end: room for them is kept.
+  static constexpr int kTasksMax = (1 << 20) - (1 << 14);
 
  private:
   using Body = FunctionRef<void(int, int)>;
