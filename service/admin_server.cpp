@@ -21,6 +21,7 @@ namespace {
 constexpr size_t kConnectionsMax = 32;
 constexpr auto kConnectionLimit = std::chrono::seconds(30);
 constexpr auto kRefusedLimit = std::chrono::seconds(2);
+constexpr int kAcceptPauseMs = 100;  // when descriptors ran out
 
 Result<gid_t> group_id(const std::string& name) {
   group entry{};
@@ -106,9 +107,9 @@ Result<void> AdminServer::authorize(const Fd& socket) const {
                         "server.admin_group");
 }
 
-void AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connections) const {
+bool AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connections) const {
   Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) return;
+  if (!socket.valid()) return false;
   auto connection = std::make_unique<Connection>();
   connection->end = std::chrono::steady_clock::now() + kConnectionLimit;
   Result<void> allowed = authorize(socket);
@@ -118,6 +119,7 @@ void AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connectio
   if (!allowed.ok()) connection->refuse(allowed.error());
   connection->socket = std::move(socket);
   connections.push_back(std::move(connection));
+  return true;
 }
 
 Json AdminServer::answer(const Json& request) const {
@@ -158,13 +160,17 @@ bool AdminServer::serve(Connection& connection) const {
 
 void AdminServer::run(const std::stop_token& stop) {
   std::vector<std::unique_ptr<Connection>> connections;
+  bool pause = false;
   while (!stop.stop_requested()) {
-    std::vector<pollfd> polls{{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+    // A client that cannot be accepted keeps the listener readable: looking again at once would spin.
+    std::vector<pollfd> polls{{wake_.get(), POLLIN, 0},
+                              {pause ? -1 : listener_.get(), POLLIN, 0}};
     for (const auto& connection : connections) {
       const auto events = static_cast<short>(connection->out.empty() ? POLLIN : POLLIN | POLLOUT);
       polls.push_back({connection->socket.get(), events, 0});
     }
-    (void)::poll(polls.data(), polls.size(), connections.empty() ? -1 : 1000);
+    const int limit_ms = pause ? kAcceptPauseMs : connections.empty() ? -1 : 1000;
+    (void)::poll(polls.data(), polls.size(), limit_ms);
     const auto now = std::chrono::steady_clock::now();
     for (size_t i = 0; i < connections.size(); ++i) {
       Connection& connection = *connections[i];
@@ -172,7 +178,7 @@ void AdminServer::run(const std::stop_token& stop) {
       if ((ready && !serve(connection)) || now > connection.end) connection.socket.reset();
     }
     std::erase_if(connections, [](const auto& c) { return !c->socket.valid(); });
-    if ((polls[1].revents & POLLIN) != 0) accept_one(connections);
+    pause = (polls[1].revents & POLLIN) != 0 && !accept_one(connections);
   }
 }
 

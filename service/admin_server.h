@@ -41,7 +41,8 @@ class AdminServer {
   struct Connection;
 
   void run(const std::stop_token& stop);
-  void accept_one(std::vector<std::unique_ptr<Connection>>& connections) const;
+  // False: out of descriptors, or the client is gone already.
+  bool accept_one(std::vector<std::unique_ptr<Connection>>& connections) const;
   // False: the connection is over.
   bool serve(Connection& connection) const;
   [[nodiscard]] Json answer(const Json& request) const;

@@ -14,6 +14,9 @@ namespace tandem::service {
 namespace {
 
 constexpr size_t kReadBytes = size_t{64} << 10;
+// Of one connection, that belong to no request. A healthy engine sends a handful; each one is kept
+// for the supervisor.
+constexpr int kConnectionFramesMax = 256;
 
 // The channel of call(): one answer.
 class AnswerSink final : public EngineSink {
@@ -57,8 +60,10 @@ Result<uint64_t> EngineClient::attach(const std::string& socket_path) {
   reader_ = std::jthread([this, fd, epoch](std::stop_token stop) { read_loop(stop, fd, epoch); });
   protocol::Hello hello;
   hello.client = "tandemd";
-  TRY(send(FrameType::hello, 0, hello.to_json()));
-  return epoch;
+  const auto sent = send(FrameType::hello, 0, hello.to_json());
+  if (sent.ok()) return epoch;
+  detach(sent.error().message);
+  return sent.error();
 }
 
 bool EngineClient::attached() const {
@@ -114,11 +119,18 @@ void EngineClient::close(uint64_t request_id) {
 
 Result<void> EngineClient::send(FrameType type, uint64_t request_id, const Json& payload) {
   const std::string text = payload.is_null() ? std::string() : payload.dump();
+  if (text.size() > kFramePayloadBytesMax) {
+    return make_error(Errc::too_large, "the request has " + std::to_string(text.size()) +
+                                           " bytes for the engine, " +
+                                           std::to_string(kFramePayloadBytesMax) +
+                                           " are possible");
+  }
   int fd = -1;
   {
     MutexLock lock(mutex_);
     if (!usable_) return not_running();
-    if (out_.size() + text.size() > options_.buffered_bytes_max) {
+    // Cancel and release have no payload: they free room, and must never be the ones without it.
+    if (!text.empty() && out_.size() + text.size() > options_.buffered_bytes_max) {
       return make_error(Errc::unavailable,
                         "the engine of model " + options_.name + " does not keep up");
     }
@@ -134,7 +146,8 @@ Result<void> EngineClient::send(FrameType type, uint64_t request_id, const Json&
 Result<void> EngineClient::flush(int fd) {
   std::string bytes;
   size_t sent = 0;
-  const auto deadline = std::chrono::steady_clock::now() + options_.write_stall;
+  // Of the next progress: what others append meanwhile must not make a busy engine a dead one.
+  auto deadline = std::chrono::steady_clock::now() + options_.write_stall;
   while (true) {
     if (sent == bytes.size()) {
       MutexLock lock(mutex_);
@@ -151,6 +164,7 @@ Result<void> EngineClient::flush(int fd) {
                              MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n > 0) {
       sent += static_cast<size_t>(n);
+      deadline = std::chrono::steady_clock::now() + options_.write_stall;
       continue;
     }
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -182,6 +196,8 @@ Result<EngineClient::Answer> EngineClient::call(FrameType type, const Json& payl
   close(id);
   TRY(std::move(sent));
   if (!message.has_value()) {
+    // Nobody will take the answer: what a prepare keeps in the engine must not stay for ever.
+    if (type == FrameType::prepare) (void)send(FrameType::release, id, Json());
     return make_error(Errc::cancelled, "the engine of model " + options_.name + " gave no answer to " +
                                            frame_type_name(type) + " in time");
   }
@@ -198,6 +214,7 @@ Result<EngineClient::Answer> EngineClient::call(FrameType type, const Json& payl
 
 void EngineClient::read_loop(std::stop_token stop, int fd, uint64_t epoch) {
   FrameDecoder decoder;
+  int connection_frames = 0;
   std::string buffer(kReadBytes, '\0');
   std::string reason;
   while (reason.empty()) {
@@ -212,6 +229,10 @@ void EngineClient::read_loop(std::stop_token stop, int fd, uint64_t epoch) {
       auto frame = decoder.next();
       if (!frame.ok()) reason = frame.error().message;
       if (!frame.ok() || !frame->has_value()) break;
+      if ((*frame)->request_id == 0 && ++connection_frames > kConnectionFramesMax) {
+        reason = "the engine of model " + options_.name + " sends state without end";
+        break;
+      }
       if (!handle(std::move(**frame), epoch, reason) && reason.empty()) reason = "bad frame";
     }
   }

@@ -5,8 +5,8 @@
 // Threads: attach/detach only by the supervisor; open/call/send by any thread. One reader thread per
 // connection decodes frames and fills the bounded channels of the requests; the listener is called
 // on it and must not block or call back into attach/detach. Writes are appended to a bounded buffer;
-// the one thread that finds nobody writing sends it, at most `write_stall` long: an engine that does
-// not read is lost, not waited for.
+// the one thread that finds nobody writing sends it. An engine that reads nothing for `write_stall`
+// is lost, not waited for.
 //
 // Errors: unavailable (not attached, or the connection was lost: every open request then ends with
 // exactly one such error), cancelled (deadline), and whatever the engine answered with `failed`.
@@ -83,7 +83,7 @@ class EngineClient {
   Result<void> open(uint64_t first_id, uint64_t count, std::shared_ptr<EngineSink> sink,
                     uint64_t epoch);
   void close(uint64_t request_id);
-  // A null payload is sent as an empty one.
+  // A null payload is sent as an empty one. Error: too_large, past the cap of a frame.
   Result<void> send(FrameType type, uint64_t request_id, const Json& payload);
 
   // One question, one answer. The id stays usable for `release` afterwards: it is returned.

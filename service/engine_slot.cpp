@@ -33,6 +33,12 @@ std::string last_line(const std::string& path) {
   return utf8::repair(text.substr(start == std::string::npos ? 0 : start + 1, kLineBytesMax));
 }
 
+// Whose files and signals are ours. Root may run its engines as somebody else.
+bool is_ours(pid_t pid) {
+  const auto uid = process_uid(pid);
+  return uid.ok() && (*uid == ::geteuid() || ::geteuid() == 0);
+}
+
 std::vector<std::string> model_arguments(const SlotOptions& options) {
   const ModelConfig& model = options.model;
   std::vector<std::string> out{"--model", model.file, "--name", model.name};
@@ -129,9 +135,10 @@ void EngineSlot::allow_start() {
 bool EngineSlot::adopt_by_socket() {
   auto epoch = tenant_.client().attach(socket_path());
   if (!epoch.ok()) return false;
-  auto process = Process::open(static_cast<pid_t>(tenant_.client().peer_pid()));
-  if (!process.ok()) {
-    tenant_.client().detach("the engine has ended");
+  const auto pid = static_cast<pid_t>(tenant_.client().peer_pid());
+  auto process = Process::open(pid);
+  if (!process.ok() || !is_ours(pid)) {
+    tenant_.client().detach("the engine has ended, or is of another user");
     return false;
   }
   epoch_ = *epoch;
@@ -153,9 +160,7 @@ bool EngineSlot::adopt_by_record() {
   auto process = Process::open(pid);
   if (!process.ok()) return false;
   const auto ticks = process_start_ticks(pid);
-  const auto uid = process_uid(pid);
-  if (!ticks.ok() || *ticks != static_cast<uint64_t>(record->start_ticks) || !uid.ok() ||
-      (*uid != ::geteuid() && ::geteuid() != 0)) {
+  if (!ticks.ok() || *ticks != static_cast<uint64_t>(record->start_ticks) || !is_ours(pid)) {
     return false;
   }
   process_ = std::move(*process);
@@ -169,6 +174,9 @@ bool EngineSlot::adopt_by_record() {
 }
 
 void EngineSlot::start() {
+  // An engine that a tandemd started just before its kill -9 has no record, and may have come to
+  // listen only now: a second one beside it could never take the socket.
+  if (adopt_by_socket()) return;
   status_.adopted = false;
   failure_.clear();
   record_ = {.config_hash = config_hash_};

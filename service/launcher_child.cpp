@@ -1,5 +1,6 @@
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "service/launcher.h"
 #include "service/spawn.h"
@@ -27,7 +28,11 @@ class ChildLauncher final : public Launcher {
                spawn(argv, {.output = request.log_path, .own_session = true}));
     // Our own child, not reaped yet: the pid cannot have been reused.
     auto process = Process::open(pid);
-    if (process.ok() || process.error().code != Errc::not_found) return process;
+    if (process.ok()) return process;
+    // Nobody would watch it or collect its end.
+    (void)::kill(pid, SIGKILL);
+    (void)::waitpid(pid, nullptr, 0);
+    if (process.error().code != Errc::not_found) return process;
     return make_error(Errc::io, request.binary + " ended at once, see " + request.log_path);
   }
   void terminate(const Process& process, const std::string&) override {

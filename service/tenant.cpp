@@ -140,6 +140,7 @@ Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,
   }
   if (!result.ok()) {
     for (size_t i = 0; i < choices.size(); ++i) channel->forget(first + i);
+    for (size_t i = 0; i < sent; ++i) (void)client_.send(FrameType::cancel, first + i, Json());
     return std::move(result).error();
   }
   return std::unique_ptr<Generation>(

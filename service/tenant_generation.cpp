@@ -33,7 +33,8 @@ GenerationChannel::GenerationChannel(uint64_t first_id, size_t choices, EngineCl
     : first_id_(first_id),
       client_(client),
       admission_(admission),
-      queue_(choices * static_cast<size_t>(kCreditEvents + kUncreditedEvents)),
+      events_max_(choices * static_cast<size_t>(kCreditEvents + kUncreditedEvents)),
+      queue_(events_max_ + choices),
       ended_(choices) {}
 
 bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> message) {
@@ -55,6 +56,8 @@ bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> 
     const int64_t us = service_us(event);
     client_.close(request_id);
     if (!end(choice, us)) return true;
+  } else if (!dropped && queue_.size() >= events_max_) {
+    return false;  // the room left is for the terminals: a breach must not lose them, too
   }
   return dropped || queue_.try_push(std::move(event));
 }

@@ -39,6 +39,7 @@ class GenerationChannel final : public EngineSink {
   const uint64_t first_id_;
   EngineClient& client_;
   AdmissionCount& admission_;
+  const size_t events_max_;  // terminals apart
   BoundedQueue<GenerationEvent> queue_;
   Mutex mutex_;
   std::vector<bool> ended_ TANDEM_GUARDED_BY(mutex_);

@@ -170,6 +170,22 @@ TEST_CASE("after kill -9 of the host the engines are adopted, not started again"
   CHECK(prepare_text(world.tenant())->prepared().prompt_tokens == 2);
 }
 
+TEST_CASE("an engine without a record that listens late is adopted, not joined by a second one") {
+  World world;
+  run_and_kill_host(world);
+  const std::string base = world.dir.path() + "/engine-optional";
+  const auto record = read_engine_record(base + ".json");
+  REQUIRE(record.ok());
+  std::filesystem::remove(base + ".json");
+  std::filesystem::rename(base + ".sock", base + ".hidden");
+  world.begin();
+  CHECK(world.status(1).pid == 0);
+  std::filesystem::rename(base + ".hidden", base + ".sock");
+  REQUIRE(world.until_ready(1));
+  CHECK(world.status(1).pid == record->pid);
+  CHECK(world.status(1).adopted);
+}
+
 TEST_CASE("an engine of another configuration is stopped in order and started anew") {
   World world;
   run_and_kill_host(world);
