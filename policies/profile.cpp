@@ -178,7 +178,8 @@ std::optional<SamplingRows> model_sampling_rows(std::string_view model) {
       // The longer name of two that fit stands first.
       {"qwen3.8", qwen38_rows()},
       {"qwen3.6", qwen38_rows()},
-      {"qwen3.5", {.thinking = row(1.0, 0.95, 20, 1.5, 1.0), .direct = row(0.7, 0.8, 20, 1.5, 1.0)}},
+      {"qwen3.5",
+       {.thinking = row(1.0, 0.95, 20, 1.5, 1.0), .direct = row(0.7, 0.8, 20, 1.5, 1.0)}},
       {"qwen3-coder", same(coder)},
       {"qwen3", {.thinking = row(0.6, 0.95, 20, 0.0, 1.0), .direct = row(0.7, 0.8, 20, 0.0, 1.0)}},
       {"qwen2.5", same(coder)},

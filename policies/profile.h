@@ -3,7 +3,8 @@
 // analysis of a chat template and the probe at load may replace single fields, and whoever does so
 // records where each fact came from (FactSource). Nothing here decides anything.
 //
-// Values only; any thread. Names of families are those of the configuration ("qwen3.8", "gemma4", ...).
+// Values only; any thread. Names of families are those of the configuration ("qwen3.8", "gemma4",
+// ...).
 #pragma once
 
 #include <cstdint>
@@ -60,32 +61,33 @@ struct ModelProfile {
 
   // Messages
   SystemPlacement system = SystemPlacement::any;
-  bool needs_user = false;             // the template raises without a user message (R6)
-  bool alternates = false;             // strict user/assistant order (R7)
-  bool one_call_per_message = false;   // (R8)
-  bool nine_character_ids = false;     // call ids are nine letters or digits (R8)
+  bool needs_user = false;            // the template raises without a user message (R6)
+  bool alternates = false;            // strict user/assistant order (R7)
+  bool one_call_per_message = false;  // (R8)
+  bool nine_character_ids = false;    // call ids are nine letters or digits (R8)
 
   // Thinking
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
   bool thinks_by_default = false;
   EffortScale effort_scale = EffortScale::none;
   HistoryThoughts history_thoughts = HistoryThoughts::keep;
-  bool prompt_opens_think = false;     // with thinking on the prompt ends inside the think block
+  bool prompt_opens_think = false;  // with thinking on the prompt ends inside the think block
 
   // Output
   ToolSyntax syntax = ToolSyntax::plain;
   bool markers_are_special_tokens = false;  // the engine must be told to print them (R18)
 
-  std::optional<SamplingRows> rows;    // none on file: neutral values
+  std::optional<SamplingRows> rows;  // none on file: neutral values
   FactSource source = FactSource::family_table;
 };
 
-// The built-in table. Known: qwen3.8, qwen3.6, qwen3.5, qwen3, qwen3-coder, qwen2.5, hermes, gemma4,
-// gemma3, mistral, gpt-oss, llama3, plain. Nothing for any other name.
+// The built-in table. Known: qwen3.8, qwen3.6, qwen3.5, qwen3, qwen3-coder, qwen2.5, hermes,
+// gemma4, gemma3, mistral, gpt-oss, llama3, plain. Nothing for any other name.
 std::optional<ModelProfile> family_profile(std::string_view family);
 
 // Sampling rows by model, for models whose family has rows that differ by model. `model` is matched
-// without regard to case against the beginning of its name ("Qwen3.6-27B-..."). Values: model cards.
+// without regard to case against the beginning of its name ("Qwen3.6-27B-..."). Values: model
+// cards.
 std::optional<SamplingRows> model_sampling_rows(std::string_view model);
 
 }  // namespace tandem::policies

@@ -9,8 +9,9 @@ namespace {
 const Json* wanted_format(const Json& request) {
   const Json* format = request.find("response_format");
   const Json* type = format == nullptr ? nullptr : format->find("type");
-  const bool structured = type != nullptr && type->is_string() &&
-                          (type->as_string() == "json_object" || type->as_string() == "json_schema");
+  const bool structured =
+      type != nullptr && type->is_string() &&
+      (type->as_string() == "json_object" || type->as_string() == "json_schema");
   return structured ? format : nullptr;
 }
 

@@ -1,11 +1,11 @@
-// What becomes of a whole answer: it goes to the client, the engine is asked once more, or the client
-// gets an error. R17 (a forced call that is missing), R23 (nothing but thoughts), R31 (an answer that is
-// not what its schema says).
+// What becomes of a whole answer: it goes to the client, the engine is asked once more, or the
+// client gets an error. R17 (a forced call that is missing), R23 (nothing but thoughts), R31 (an
+// answer that is not what its schema says).
 //
 // The caller keeps the client's request until the answer is there, calls check_answer(), and on
-// `retry_once` sends `retry` through the same engine and calls it again with `is_retry`. For a stream it
-// is called with the collected answer before the finish chunk goes out: content that was sent cannot be
-// taken back, so only an answer without content is repaired there. Pure; any thread.
+// `retry_once` sends `retry` through the same engine and calls it again with `is_retry`. For a
+// stream it is called with the collected answer before the finish chunk goes out: content that was
+// sent cannot be taken back, so only an answer without content is repaired there. Pure; any thread.
 #pragma once
 
 #include <optional>

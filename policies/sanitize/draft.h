@@ -1,5 +1,5 @@
-// Draft: one request on its way through the rules. Every change goes through it, so that the receipt
-// cannot miss one. Inside of policies/sanitize only.
+// Draft: one request on its way through the rules. Every change goes through it, so that the
+// receipt cannot miss one. Inside of policies/sanitize only.
 #pragma once
 
 #include <cstddef>
@@ -49,8 +49,8 @@ std::string_view trim(std::string_view text);
 // Messages. Roles were checked when the draft was made.
 const std::string& role_of(const Json& message);
 bool has_role(const Turn& turn, std::string_view role);
-bool has_calls(const Json& message);          // a list of calls that is not empty
-bool is_blank_content(const Json& message);   // null, missing, white space or no parts
+bool has_calls(const Json& message);         // a list of calls that is not empty
+bool is_blank_content(const Json& message);  // null, missing, white space or no parts
 std::string index_path(std::string_view list, size_t index, std::string_view field);
 
 }  // namespace tandem::policies

@@ -1,8 +1,9 @@
 // R28: foreign scripts in a Korean answer, measured and never repaired.
 //
-// Expected are Hangul, Latin and Greek. A span is a maximal run of letters of any other script. It does
-// not count inside code (a fenced block or backticks), wholly in brackets directly behind a Hangul word
-// (a gloss), or when it stands in what the user wrote. Digits, punctuation and symbols are no letters.
+// Expected are Hangul, Latin and Greek. A span is a maximal run of letters of any other script. It
+// does not count inside code (a fenced block or backticks), wholly in brackets directly behind a
+// Hangul word (a gloss), or when it stands in what the user wrote. Digits, punctuation and symbols
+// are no letters.
 //
 // Pure; any thread.
 #pragma once

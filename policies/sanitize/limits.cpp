@@ -46,11 +46,11 @@ Refusal limit_tokens(Draft& draft) {
     const TargetFacts& target = draft.target;
     const int64_t room = *target.context_tokens - target.prompt_tokens - target.margin_tokens;
     if (room < 1) {
-      Rejection rejection = refuse(
-          29, "messages",
-          "the prompt has " + std::to_string(target.prompt_tokens) +
-              " tokens, which leaves no room for an answer in a context of " +
-              std::to_string(*target.context_tokens));
+      Rejection rejection =
+          refuse(29, "messages",
+                 "the prompt has " + std::to_string(target.prompt_tokens) +
+                     " tokens, which leaves no room for an answer in a context of " +
+                     std::to_string(*target.context_tokens));
       rejection.code = "context_length_exceeded";
       return rejection;
     }
@@ -85,8 +85,8 @@ Refusal decide_choices(Draft& draft) {
   if (seed == nullptr || !seed->is_integer()) return std::nullopt;
   for (int64_t i = 0; i < choices; ++i) {
     // Wraps: a seed is a bit pattern, and the sum of two signed ones may not fit.
-    fanout.seeds.push_back(static_cast<int64_t>(static_cast<uint64_t>(seed->as_integer()) +
-                                                static_cast<uint64_t>(i)));
+    fanout.seeds.push_back(
+        static_cast<int64_t>(static_cast<uint64_t>(seed->as_integer()) + static_cast<uint64_t>(i)));
   }
   return std::nullopt;
 }

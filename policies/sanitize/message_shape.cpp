@@ -22,8 +22,7 @@ bool one_of(std::string_view word, const std::string_view (&words)[kCount]) {
 Refusal read_parts(const Json& message, size_t index, bool& all_text, std::string& text) {
   const Json::Array& parts = message.find("content")->as_array();
   for (size_t part = 0; part < parts.size(); ++part) {
-    const std::string path =
-        index_path("messages", index, index_path("content", part, "type"));
+    const std::string path = index_path("messages", index, index_path("content", part, "type"));
     const Json* type = parts[part].find("type");
     if (type == nullptr || !type->is_string()) return refuse(2, path, "a part needs a type");
     if (type->as_string() == "image_url") {
@@ -217,7 +216,8 @@ void drop_blank_messages(Draft& draft) {
     const std::string& role = role_of(turn.message);
     const bool blank = is_blank_content(turn.message);
     if (role == "assistant" && !has_calls(turn.message)) {
-      if (turn.message.erase("tool_calls")) draft.note(3, "messages", "empty list of calls dropped");
+      if (turn.message.erase("tool_calls"))
+        draft.note(3, "messages", "empty list of calls dropped");
     }
     if (blank && (role == "system" || (role == "assistant" && !has_calls(turn.message)))) {
       draft.note(3, "messages", "blank message dropped");

@@ -78,13 +78,22 @@ void leave_rounds(std::vector<Turn>& turns) {
     if (!has_role(turns[i], "assistant") || !has_calls(turns[i].message)) continue;
     size_t last_result = i;
     size_t end = i + 1;
-    for (; end < turns.size() && !has_role(turns[end], "user") && !has_role(turns[end], "assistant");
+    for (;
+         end < turns.size() && !has_role(turns[end], "user") && !has_role(turns[end], "assistant");
          ++end) {
       if (has_role(turns[end], "tool")) last_result = end;
     }
-    std::stable_partition(turns.begin() + static_cast<ptrdiff_t>(i) + 1,
-                          turns.begin() + static_cast<ptrdiff_t>(last_result) + 1,
-                          [](const Turn& turn) { return has_role(turn, "tool"); });
+    std::vector<Turn> late;
+    size_t to = i + 1;
+    for (size_t from = i + 1; from <= last_result; ++from) {
+      if (has_role(turns[from], "tool")) {
+        if (to != from) turns[to] = std::move(turns[from]);
+        ++to;
+      } else {
+        late.push_back(std::move(turns[from]));
+      }
+    }
+    std::move(late.begin(), late.end(), turns.begin() + static_cast<ptrdiff_t>(to));
     i = end - 1;
   }
 }
@@ -104,8 +113,8 @@ void fold_run(const std::vector<Turn>& run, std::vector<Turn>& out, Turn* next) 
   } else if (!out.empty() && has_role(out.back(), "user")) {
     add_to_user(out.back().message, text, Side::behind);
   } else {
-    out.push_back({Json::object({{"role", Json("user")}, {"content", Json(text)}}),
-                   run.front().origin});
+    out.push_back(
+        {Json::object({{"role", Json("user")}, {"content", Json(text)}}), run.front().origin});
   }
 }
 

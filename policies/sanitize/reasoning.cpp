@@ -11,7 +11,8 @@ constexpr std::string_view kBudgetFields[] = {"thinking_token_budget", "thinking
                                               "thinking_budget"};
 
 enum class Word : uint8_t { absent, none, minimal, low, medium, high, xhigh, max };
-constexpr std::string_view kWords[] = {"", "none", "minimal", "low", "medium", "high", "xhigh", "max"};
+constexpr std::string_view kWords[] = {"",       "none", "minimal", "low",
+                                       "medium", "high", "xhigh",   "max"};
 
 // What the client said about thinking, in any spelling.
 struct Wish {
@@ -24,9 +25,7 @@ struct Wish {
   [[nodiscard]] bool wants_off() const {
     return flag == false || word == Word::none || (has_budget && budget == 0);
   }
-  [[nodiscard]] bool wants_on() const {
-    return flag == true || word > Word::none || has_budget;
-  }
+  [[nodiscard]] bool wants_on() const { return flag == true || word > Word::none || has_budget; }
   void merge_flag(bool on) { flag = flag.value_or(true) && on; }
 };
 
@@ -112,7 +111,8 @@ Refusal read_wish(const Draft& draft, Wish& wish) {
 std::string_view budget_name(const TargetFacts& target) {
   if (!target.thinking_budget) return {};
   if (target.engine == EngineKind::llama_server) return kBudgetFields[1];
-  if (target.engine == EngineKind::vllm || target.engine == EngineKind::own) return kBudgetFields[0];
+  if (target.engine == EngineKind::vllm || target.engine == EngineKind::own)
+    return kBudgetFields[0];
   return {};
 }
 
@@ -137,7 +137,8 @@ bool is_short(const Draft& draft) {
   return draft.on(20) && max_tokens_of(draft) <= draft.settings.short_call_limit_tokens;
 }
 
-// A rule wants it off, whatever was asked: a prefill (R10), or a mask that starts at the first token.
+// A rule wants it off, whatever was asked: a prefill (R10), or a mask that starts at the first
+// token.
 bool must_be_off(const Draft& draft) {
   if (draft.result.prefill) return true;
   return draft.on(31) && draft.find("response_format") != nullptr &&
@@ -185,7 +186,8 @@ void write_budget(Draft& draft, const Wish& wish, bool thinking) {
   }
 }
 
-// The wish to think would be lost on a way that leads through here twice: nothing that is sent says it.
+// The wish to think would be lost on a way that leads through here twice: nothing that is sent says
+// it.
 bool wish_needs_a_word(const Draft& draft, const Wish& wish) {
   if (!wish.has_budget || wish.flag.has_value() || wish.word != Word::absent) return false;
   return budget_name(draft.target).empty() || !wish.budget.has_value();
@@ -222,7 +224,8 @@ void decide_switched(Draft& draft, const Wish& wish) {
   draft.result.thinking = thinking;
 }
 
-// gpt-oss: it always thinks. Off means low, with room for thoughts that the caller did not plan for.
+// gpt-oss: it always thinks. Off means low, with room for thoughts that the caller did not plan
+// for.
 void decide_unavoidable(Draft& draft, const Wish& wish) {
   const bool forced = must_be_off(draft);
   const bool unplanned = wish.wants_off() || (!wish.wants_on() && (forced || is_short(draft)));
@@ -242,7 +245,8 @@ void decide_unavoidable(Draft& draft, const Wish& wish) {
     int64_t wanted = asked + draft.settings.unavoidable_reasoning_reserve_tokens;
     if (draft.target.context_tokens.has_value()) {
       const TargetFacts& target = draft.target;
-      wanted = std::min(wanted, *target.context_tokens - target.prompt_tokens - target.margin_tokens);
+      wanted =
+          std::min(wanted, *target.context_tokens - target.prompt_tokens - target.margin_tokens);
     }
     draft.set(20, "max_tokens", Json(wanted), "room for thoughts that cannot be switched off");
     draft.result.duties.requested_max_tokens = asked;

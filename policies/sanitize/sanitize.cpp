@@ -2,11 +2,11 @@
 
 #include "policies/sanitize/steps.h"
 
-#define TANDEM_STEP(step)                                 \
-  do {                                                    \
-    if (Refusal refusal = (step); refusal.has_value()) {  \
-      return *std::move(refusal);                         \
-    }                                                     \
+#define TANDEM_STEP(step)                                \
+  do {                                                   \
+    if (Refusal refusal = (step); refusal.has_value()) { \
+      return *std::move(refusal);                        \
+    }                                                    \
   } while (false)
 
 namespace tandem::policies {

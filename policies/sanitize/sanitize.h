@@ -23,10 +23,10 @@ namespace tandem::policies {
 // Facts of the engine that were learnt when it started, and the size of this prompt.
 struct TargetFacts {
   EngineKind engine = EngineKind::own;
-  bool tool_parser = true;      // it turns calls into structure itself
-  bool thinking_budget = false; // it has a field for one (own engine: true)
-  bool grammar_after_reasoning = false;  // a schema's mask starts behind the thoughts (own: true)
-  bool supports_n = true;       // several choices in one call (Ollama: false)
+  bool tool_parser = true;                // it turns calls into structure itself
+  bool thinking_budget = false;           // it has a field for one (own engine: true)
+  bool grammar_after_reasoning = false;   // a schema's mask starts behind the thoughts (own: true)
+  bool supports_n = true;                 // several choices in one call (Ollama: false)
   std::optional<int64_t> context_tokens;  // none: the room is not limited here
   int64_t prompt_tokens = 0;
   int64_t margin_tokens = 0;
@@ -36,14 +36,14 @@ TargetFacts default_facts(EngineKind engine);
 inline constexpr int kRules = 33;  // R1 to R32; index 0 is not used
 
 struct SanitizeSettings {
-  int64_t short_call_limit_tokens = 512;                // R20, R22
-  int64_t answer_reserve_tokens = 256;                  // R22
-  int64_t unavoidable_reasoning_reserve_tokens = 512;   // R20
-  int64_t default_max_tokens = 4096;                    // R29
-  int64_t grammar_repetition_max = 2000;                // R18
-  int64_t choices_max = 128;                            // R30: a larger n is refused
-  std::bitset<kRules> off;                              // rules that are switched off
-  bool tools_through_choice_none = true;                // R18's last step
+  int64_t short_call_limit_tokens = 512;               // R20, R22
+  int64_t answer_reserve_tokens = 256;                 // R22
+  int64_t unavoidable_reasoning_reserve_tokens = 512;  // R20
+  int64_t default_max_tokens = 4096;                   // R29
+  int64_t grammar_repetition_max = 2000;               // R18
+  int64_t choices_max = 128;                           // R30: a larger n is refused
+  std::bitset<kRules> off;                             // rules that are switched off
+  bool tools_through_choice_none = true;               // R18's last step
 };
 
 // One change or one warning. `key` is the top-level key it touches; empty for a mere warning.
@@ -65,7 +65,8 @@ struct Rejection {
   int rule = 0;
 };
 
-// How often the engine is called (R30). `seeds`: one for each call, or empty when the client gave none.
+// How often the engine is called (R30). `seeds`: one for each call, or empty when the client gave
+// none.
 struct Fanout {
   int64_t count = 1;
   int64_t copies = 1;  // of the one choice, towards the client
@@ -87,9 +88,9 @@ struct GatewayDuties {
 
 struct Sanitized {
   Json send;
-  bool thinking = false;         // the effective mode of this call
-  bool asked_to_think = false;   // the client's own wish (R23)
-  bool prefill = false;          // the last message is to be continued (R10)
+  bool thinking = false;        // the effective mode of this call
+  bool asked_to_think = false;  // the client's own wish (R23)
+  bool prefill = false;         // the last message is to be continued (R10)
   Fanout fanout;
   GatewayDuties duties;
   std::vector<ReceiptEntry> receipt;

@@ -16,8 +16,7 @@ Refusal check_response_format(Draft& draft) {
     return std::nullopt;
   }
   if (word != "json_object" && word != "json_schema") {
-    return refuse(31, "response_format.type",
-                  "the type must be text, json_object or json_schema");
+    return refuse(31, "response_format.type", "the type must be text, json_object or json_schema");
   }
   if (!draft.on(31)) return std::nullopt;
   GatewayDuties& duties = draft.result.duties;

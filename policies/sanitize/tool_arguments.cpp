@@ -1,5 +1,5 @@
-// R9: the arguments of calls in the history. A string on OpenAI wires, an object where our own engine
-// renders; one broken string would otherwise make every later request of the chat an error.
+// R9: the arguments of calls in the history. A string on OpenAI wires, an object where our own
+// engine renders; one broken string would otherwise make every later request of the chat an error.
 #include "policies/sanitize/steps.h"
 
 namespace tandem::policies {
@@ -7,9 +7,7 @@ namespace {
 
 constexpr std::string_view kRawArguments = "raw_arguments";
 
-Json wrapped(Json value) {
-  return Json::object({{std::string(kRawArguments), std::move(value)}});
-}
+Json wrapped(Json value) { return Json::object({{std::string(kRawArguments), std::move(value)}}); }
 
 // True when the arguments were changed.
 bool shape(Json& function, bool as_object) {

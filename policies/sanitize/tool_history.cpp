@@ -41,7 +41,7 @@ std::string nine_characters(std::string_view id) {
 
 struct Call {
   Json json;
-  std::string id;       // as the client wrote them; either may be empty
+  std::string id;  // as the client wrote them; either may be empty
   std::string call_id;
   std::string sent_id;
   bool named = false;
@@ -139,9 +139,9 @@ Refusal match_result(const Round& round, const Turn& result, size_t& call) {
     if (fits && call == round.calls.size()) call = i;
   }
   if (id.empty() && open > 1) {
-    return refuse(8, index_path("messages", result.origin, "tool_call_id"),
-                  "a result without an id cannot be matched: " + std::to_string(open) +
-                      " calls are open");
+    return refuse(
+        8, index_path("messages", result.origin, "tool_call_id"),
+        "a result without an id cannot be matched: " + std::to_string(open) + " calls are open");
   }
   return std::nullopt;
 }

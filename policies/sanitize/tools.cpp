@@ -48,8 +48,7 @@ Refusal check_tool_list(const Json::Array& tools) {
 bool drop_bounds(Json& schema, std::string_view low, std::string_view high, int64_t most) {
   const auto beyond = [&](std::string_view key) {
     const Json* bound = schema.find(key);
-    return bound != nullptr && bound->is_number() &&
-           bound->as_double() > static_cast<double>(most);
+    return bound != nullptr && bound->is_number() && bound->as_double() > static_cast<double>(most);
   };
   if (!beyond(low) && !beyond(high)) return false;
   const bool had_low = schema.erase(low);
@@ -71,10 +70,19 @@ bool reduce_schema(Json& schema, int64_t most, int depth) {
   changed = drop_bounds(schema, "minItems", "maxItems", most) || changed;
   constexpr std::string_view kMaps[] = {"properties", "patternProperties", "$defs", "definitions",
                                         "dependentSchemas"};
-  constexpr std::string_view kSchemas[] = {
-      "items", "prefixItems", "additionalItems", "additionalProperties", "propertyNames", "contains",
-      "anyOf", "oneOf",       "allOf",           "not",                  "if",            "then",
-      "else"};
+  constexpr std::string_view kSchemas[] = {"items",
+                                           "prefixItems",
+                                           "additionalItems",
+                                           "additionalProperties",
+                                           "propertyNames",
+                                           "contains",
+                                           "anyOf",
+                                           "oneOf",
+                                           "allOf",
+                                           "not",
+                                           "if",
+                                           "then",
+                                           "else"};
   for (std::string_view key : kMaps) {
     Json* map = schema.find(key);
     if (map == nullptr || !map->is_object()) continue;
@@ -102,7 +110,8 @@ Refusal check_tools(Draft& draft) {
   }
   if (word && choice->as_string() != "none" && choice->as_string() != "auto" &&
       choice->as_string() != "required") {
-    return refuse(17, "tool_choice", "tool_choice must be none, auto, required or a named function");
+    return refuse(17, "tool_choice",
+                  "tool_choice must be none, auto, required or a named function");
   }
   if (tools == nullptr || tools->as_array().empty()) {
     if (choice != nullptr && (!word || choice->as_string() == "required")) {

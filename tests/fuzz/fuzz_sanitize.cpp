@@ -1,5 +1,5 @@
-// Two bytes choose the model family and the engine, the rest is a request. Whatever is sent must need
-// no further repair, and its arguments must have the form of the engine.
+// Two bytes choose the model family and the engine, the rest is a request. Whatever is sent must
+// need no further repair, and its arguments must have the form of the engine.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
@@ -15,11 +15,12 @@ namespace {
 using tandem::Json;
 namespace policies = tandem::policies;
 
-constexpr std::string_view kFamilies[] = {"qwen3.8", "qwen3.6", "hermes",  "gemma4", "gemma3",
+constexpr std::string_view kFamilies[] = {"qwen3.8", "qwen3.6", "hermes", "gemma4", "gemma3",
                                           "mistral", "gpt-oss", "llama3", "plain",  "qwen2.5"};
 constexpr policies::EngineKind kEngines[] = {
-    policies::EngineKind::vllm,     policies::EngineKind::llama_server, policies::EngineKind::ollama,
-    policies::EngineKind::lmstudio, policies::EngineKind::sglang,       policies::EngineKind::own};
+    policies::EngineKind::vllm,   policies::EngineKind::llama_server,
+    policies::EngineKind::ollama, policies::EngineKind::lmstudio,
+    policies::EngineKind::sglang, policies::EngineKind::own};
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -42,8 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const tandem::Result<Json> request = tandem::parse_json(text, limits);
   policies::foreign_script_in_korean(text, text.substr(0, text.size() / 2));
   if (!request.ok()) return 0;
-  const policies::SanitizeOutcome outcome =
-      policies::sanitize(*request, profile, target, settings);
+  const policies::SanitizeOutcome outcome = policies::sanitize(*request, profile, target, settings);
   const auto* first = std::get_if<policies::Sanitized>(&outcome);
   if (first == nullptr) {
     require(std::get<policies::Rejection>(outcome).status == 400);

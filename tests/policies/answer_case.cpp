@@ -1,5 +1,5 @@
-// Kinds of `model_output` that hold a whole answer: what becomes of it (R17, R23, R31), and its scripts
-// (R28).
+// Kinds of `model_output` that hold a whole answer: what becomes of it (R17, R23, R31), and its
+// scripts (R28).
 #include "policies/sanitize/answer_check.h"
 #include "policies/sanitize/language_guard.h"
 #include "tests/policies/case_check.h"
@@ -72,7 +72,8 @@ void check_verdict(const Json& expected, const AnswerVerdict& verdict, const Fin
   check_text(expected, "finish_reason", answer.finish, "R19", out);
   check_text(expected, "metric",
              verdict.empty_after_reasoning ? "empty_content_after_reasoning" : "", "R23", out);
-  if (const Json* overrides = expected.find("retry_overrides")) check_retry(*overrides, verdict, out);
+  if (const Json* overrides = expected.find("retry_overrides"))
+    check_retry(*overrides, verdict, out);
   if (const Json* codes = expected.find("warn")) {
     check_codes(*codes, warning_codes(verdict.warnings), "R23+R31", out);
   }
@@ -119,8 +120,8 @@ void check_answer_case(const Json& test_case, Differences& out) {
   const Json& message = *input.find("engine_message");
   const Json* finish = input.find("engine_finish");
   const FinishedAnswer answer = answer_of(message, finish == nullptr ? "stop" : text_of(finish));
-  const AnswerContext context{request,         *sanitized,       setting->profile,
-                              setting->target, setting->settings};
+  const AnswerContext context{request, *sanitized, setting->profile, setting->target,
+                              setting->settings};
   check_verdict(expected, check_answer(context, answer), answer, message, out);
 }
 

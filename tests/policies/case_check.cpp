@@ -27,12 +27,11 @@ bool same(const Json& expected, const Json& got, bool in_function, std::string_v
   }
   if (expected.is_object() && got.is_object()) {
     if (expected.as_object().size() != got.as_object().size()) return false;
-    return std::all_of(expected.as_object().begin(), expected.as_object().end(),
-                       [&](const Json::Member& member) {
-                         const Json* other = got.find(member.first);
-                         return other != nullptr &&
-                                same(member.second, *other, key == "function", member.first);
-                       });
+    return std::all_of(
+        expected.as_object().begin(), expected.as_object().end(), [&](const Json::Member& member) {
+          const Json* other = got.find(member.first);
+          return other != nullptr && same(member.second, *other, key == "function", member.first);
+        });
   }
   return expected == got;
 }
@@ -54,7 +53,8 @@ bool read_target_key(std::string_view key, const Json& value, TargetFacts& targe
   if (key == "thinking_budget") return read_bool(value, target.thinking_budget);
   if (key == "grammar_after_reasoning") return read_bool(value, target.grammar_after_reasoning);
   if (key == "supports_n") return read_bool(value, target.supports_n);
-  if (key == "server_defaults") return value.is_object();  // what an operator set is never relied on
+  if (key == "server_defaults")
+    return value.is_object();  // what an operator set is never relied on
   if (key == "prompt_tokens") return read_count(value, target.prompt_tokens);
   if (key == "margin") return read_count(value, target.margin_tokens);
   int64_t context = 0;

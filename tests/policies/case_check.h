@@ -1,6 +1,6 @@
-// Comparison of one worked case with what the policies do. A case is one JSON object of a JSONL file
-// with id, kind, family, input and expected; the sets of known keys are closed, so that a case which
-// asks for something that is not checked here fails.
+// Comparison of one worked case with what the policies do. A case is one JSON object of a JSONL
+// file with id, kind, family, input and expected; the sets of known keys are closed, so that a case
+// which asks for something that is not checked here fails.
 //
 // Used by the runner tandem-cases and by the tests of the runner itself.
 #pragma once
@@ -36,8 +36,8 @@ void check_delta_case(const Json& test_case, Differences& out);     // engine_de
 // Tools of the parts
 bool only_known_keys(const Json& object, std::initializer_list<std::string_view> known,
                      std::string_view where, Differences& out);
-// Numbers by value, objects without regard to order; inside `function`, arguments that are strings of
-// JSON are compared as what they say.
+// Numbers by value, objects without regard to order; inside `function`, arguments that are strings
+// of JSON are compared as what they say.
 bool same_value(const Json& expected, const Json& got);
 void differ(Differences& out, std::string rule, const Json& expected, const Json* got);
 void check_codes(const Json& expected, const std::vector<std::string>& got, std::string rule,

@@ -12,8 +12,11 @@ Json message(const char* role, Json content) {
 }  // namespace
 
 std::string RandomChat::words() {
-  const char* const kWords[] = {"alpha", "\xEC\x84\x9C\xEC\x9A\xB8", "<think>", "\n", "{}", "x < y",
-                                "</think>", "  ", "<tool_call>", "end."};
+  const char* const kWords[] = {"alpha",       "\xEC\x84\x9C\xEC\x9A\xB8",
+                                "<think>",     "\n",
+                                "{}",          "x < y",
+                                "</think>",    "  ",
+                                "<tool_call>", "end."};
   std::string text = "w" + std::to_string(below(1000));
   for (size_t i = below(4); i > 0; --i) {
     text += ' ';
@@ -107,13 +110,15 @@ void RandomChat::add_round(Json::Array& messages, bool complete) {
     if (chance(15)) add_system(messages);
     if (!complete && chance(20)) continue;
     Json result = message("tool", content());
-    if (complete || !chance(5)) result.set("tool_call_id", !complete && chance(5) ? Json("zz") : id);
+    if (complete || !chance(5))
+      result.set("tool_call_id", !complete && chance(5) ? Json("zz") : id);
     messages.push_back(std::move(result));
   }
 }
 
 void RandomChat::add_system(Json::Array& messages) {
-  messages.push_back(message(chance(20) ? "developer" : "system", chance(15) ? Json(" ") : content()));
+  messages.push_back(
+      message(chance(20) ? "developer" : "system", chance(15) ? Json(" ") : content()));
 }
 
 void RandomChat::add_user(Json::Array& messages) {
@@ -215,8 +220,8 @@ TargetFacts RandomChat::target() {
 }
 
 ModelProfile RandomChat::profile() {
-  const char* const kFamilies[] = {"qwen3.8", "qwen3.6",     "qwen3.5", "qwen3",   "hermes",
-                                   "qwen2.5", "qwen3-coder", "gemma4",  "gemma3",  "mistral",
+  const char* const kFamilies[] = {"qwen3.8", "qwen3.6",     "qwen3.5", "qwen3",  "hermes",
+                                   "qwen2.5", "qwen3-coder", "gemma4",  "gemma3", "mistral",
                                    "gpt-oss", "llama3",      "plain"};
   ModelProfile profile = *family_profile(kFamilies[below(std::size(kFamilies))]);
   if (chance(10)) profile.system = SystemPlacement::none;

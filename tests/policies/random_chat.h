@@ -1,6 +1,6 @@
-// Random requests with the oddities of real clients, from a seed: late and blank system messages, parts,
-// thoughts, rounds of calls with missing, repeated and unknown ids, broken arguments, every spelling of
-// the thinking switch. The same seed gives the same request.
+// Random requests with the oddities of real clients, from a seed: late and blank system messages,
+// parts, thoughts, rounds of calls with missing, repeated and unknown ids, broken arguments, every
+// spelling of the thinking switch. The same seed gives the same request.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class RandomChat {
  public:
   explicit RandomChat(uint64_t seed) : random_(seed) {}
 
-  Json request();            // messages and parameters; may be one that is refused
+  Json request();             // messages and parameters; may be one that is refused
   Json::Array first_turns();  // a chat that waits for an answer
   // The same chat later: an answer, then what leads to the next one.
   void grow(Json::Array& messages);
-  Json object(int depth);    // random JSON
+  Json object(int depth);  // random JSON
   TargetFacts target();
   ModelProfile profile();
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }

@@ -90,7 +90,8 @@ void check_duties(const Json& expected, const Sanitized& result, Differences& ou
   const Json shown(Json::Array(got.begin(), got.end()));
   const Json::Array& wanted = expected.as_array();
   const bool all = std::all_of(wanted.begin(), wanted.end(), [&](const Json& duty) {
-    return std::any_of(got.begin(), got.end(), [&](const Json& one) { return same_value(duty, one); });
+    return std::any_of(got.begin(), got.end(),
+                       [&](const Json& one) { return same_value(duty, one); });
   });
   if (!all || (wanted.empty() && !got.empty())) differ(out, "R18-R32", expected, &shown);
 }
@@ -219,11 +220,11 @@ bool begins_with(const Json& messages, const Json& prefix) {
 }
 
 void check_constraints(const Json& constraints, const Sanitized& result, Differences& out) {
-  if (!only_known_keys(constraints,
-                       {"tool_call_ids_unique_per_message", "tool_call_id_nonempty",
-                        "tool_call_id_regex", "pairing", "arguments_parse_to", "not_rejected",
-                        "deterministic", "prefix_stable_with"},
-                       "constraints", out)) {
+  if (!only_known_keys(
+          constraints,
+          {"tool_call_ids_unique_per_message", "tool_call_id_nonempty", "tool_call_id_regex",
+           "pairing", "arguments_parse_to", "not_rejected", "deterministic", "prefix_stable_with"},
+          "constraints", out)) {
     return;
   }
   const Json& messages = *result.send.find("messages");

@@ -13,7 +13,8 @@ namespace {
 
 std::vector<Json> worked_cases() {
   const char* root = std::getenv("TANDEM_SOURCE_DIR");
-  std::ifstream file(std::string(root == nullptr ? "." : root) + "/tests/policies/cases/sanitizer.jsonl");
+  std::ifstream file(std::string(root == nullptr ? "." : root) +
+                     "/tests/policies/cases/sanitizer.jsonl");
   std::vector<Json> cases;
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) cases.push_back(tandem::parse_json(line).value());

@@ -66,7 +66,8 @@ TEST_CASE("a request that was repaired needs no further repair", "[sanitize]") {
     REQUIRE(repaired->send.dump() == std::get<Sanitized>(twin).send.dump());
     const auto second = policies::sanitize(repaired->send, profile, target, settings);
     INFO("seed " << seed << " family " << profile.family << " engine "
-                 << policies::engine_kind_name(target.engine) << "\n" << request.dump());
+                 << policies::engine_kind_name(target.engine) << "\n"
+                 << request.dump());
     REQUIRE(std::holds_alternative<Sanitized>(second));
     REQUIRE(std::get<Sanitized>(second).send.dump() == repaired->send.dump());
     REQUIRE(std::get<Sanitized>(second).thinking == repaired->thinking);
@@ -91,7 +92,9 @@ TEST_CASE("a chat that grows keeps the bytes of its earlier turns", "[sanitize]"
       if (!std::holds_alternative<Sanitized>(outcome)) break;
       const Json now = copy_of_messages(std::get<Sanitized>(outcome).send, drops);
       const Json::Array& list = now.as_array();
-      INFO("seed " << seed << " family " << profile.family << "\n" << before.dump() << "\n" << now.dump());
+      INFO("seed " << seed << " family " << profile.family << "\n"
+                   << before.dump() << "\n"
+                   << now.dump());
       REQUIRE(list.size() >= before.as_array().size());
       for (size_t i = 0; i < before.as_array().size(); ++i) {
         REQUIRE(list[i].dump() == before.as_array()[i].dump());

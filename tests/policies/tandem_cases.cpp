@@ -1,5 +1,6 @@
-// tandem-cases FILE.jsonl ...: runs worked cases of the request rules and the answer parser. One line
-// for each case that differs, then the totals; exit status 1 when a case failed or a file was not read.
+// tandem-cases FILE.jsonl ...: runs worked cases of the request rules and the answer parser. One
+// line for each case that differs, then the totals; exit status 1 when a case failed or a file was
+// not read.
 #include <cstdio>
 #include <fstream>
 #include <string>

@@ -1,9 +1,11 @@
 // What the worked cases do not reach: switches, caps, and the parts that are not chat messages.
+#include "policies/sanitize/sanitize.h"
+
 #include <string>
 
 #include "policies/sanitize/answer_check.h"
 #include "policies/sanitize/language_guard.h"
-#include "policies/sanitize/sanitize.h"
+#include "policies/sanitize/receipt.h"
 #include "policies/sanitize/schema_check.h"
 #include "tests/support/catch.h"
 
@@ -45,7 +47,9 @@ TEST_CASE("a rule that is off leaves its matter alone", "[sanitize]") {
   policies::SanitizeSettings settings;
   REQUIRE(sent(kLate, "qwen3.8", EngineKind::own).send.find("messages")->as_array().size() == 4);
   settings.off.set(4);
-  REQUIRE(sent(kLate, "qwen3.8", EngineKind::own, settings).send.find("messages")->as_array().size() == 5);
+  REQUIRE(
+      sent(kLate, "qwen3.8", EngineKind::own, settings).send.find("messages")->as_array().size() ==
+      5);
   REQUIRE_FALSE(sent(kTitle + "}", "qwen3.8", EngineKind::own).thinking);
   settings.off.set(20);
   REQUIRE(sent(kTitle + "}", "qwen3.8", EngineKind::own, settings).thinking);
@@ -67,8 +71,8 @@ TEST_CASE("no system role at all: every system message is folded", "[sanitize]")
 TEST_CASE("the limit of choices holds before anything is allocated", "[sanitize]") {
   REQUIRE(refused(kTitle + R"(,"n":9000000000})") == "n");
   REQUIRE(refused(kTitle + R"(,"n":0})") == "n");
-  const Sanitized many = sent(kTitle + R"(,"n":3,"seed":9223372036854775807})", "qwen3.8",
-                              EngineKind::ollama);
+  const Sanitized many =
+      sent(kTitle + R"(,"n":3,"seed":9223372036854775807})", "qwen3.8", EngineKind::ollama);
   REQUIRE(many.fanout.seeds.size() == 3);
   REQUIRE(many.fanout.seeds[1] == INT64_MIN);
 }
@@ -133,7 +137,8 @@ TEST_CASE("an answer of thoughts only", "[sanitize]") {
   const auto profile = *policies::family_profile("qwen3.8");
   const auto facts = policies::default_facts(EngineKind::vllm);
   const policies::SanitizeSettings settings;
-  const Sanitized asked = std::get<Sanitized>(policies::sanitize(request, profile, facts, settings));
+  const Sanitized asked =
+      std::get<Sanitized>(policies::sanitize(request, profile, facts, settings));
   const policies::AnswerContext context{request, asked, profile, facts, settings};
   const auto verdict = policies::check_answer(context, {"\n", "thought", false, "length"});
   REQUIRE(verdict.action == policies::AnswerAction::give);  // the caller wanted thoughts
@@ -156,15 +161,31 @@ TEST_CASE("foreign scripts", "[sanitize]") {
   const auto spans = [](const char* answer, const char* user) {
     return policies::foreign_script_in_korean(answer, user).spans;
   };
-  const std::string han = "\xE9\x99\x88\xE8\xBF\xB0";                 // two Han characters
-  const std::string hangul = "\xEC\x82\xAC\xEC\x8B\xA4";              // two syllables
+  const std::string han = "\xE9\x99\x88\xE8\xBF\xB0";     // two Han characters
+  const std::string hangul = "\xEC\x82\xAC\xEC\x8B\xA4";  // two syllables
   CHECK(spans((hangul + han + hangul).c_str(), "") == std::vector<std::string>{han});
-  CHECK(spans((hangul + "(" + han + ")").c_str(), "").empty());        // a gloss
-  CHECK(spans((hangul + " (" + han + ")").c_str(), "").size() == 1);   // not directly behind
-  CHECK(spans((hangul + "(" + han).c_str(), "").size() == 1);          // never closed
+  CHECK(spans((hangul + "(" + han + ")").c_str(), "").empty());       // a gloss
+  CHECK(spans((hangul + " (" + han + ")").c_str(), "").size() == 1);  // not directly behind
+  CHECK(spans((hangul + "(" + han).c_str(), "").size() == 1);         // never closed
   CHECK(spans(("a `" + han + "` b").c_str(), "").empty());
   CHECK(spans(("a ` b " + han).c_str(), "").size() == 1);
-  CHECK(spans(("```\n" + han).c_str(), "").empty());                   // a fence that stays open
+  CHECK(spans(("```\n" + han).c_str(), "").empty());  // a fence that stays open
   CHECK(spans(han.c_str(), ("x" + han + "y").c_str()).empty());
   CHECK(spans("12 \xE2\x91\xA0 \xCE\xB1 caf\xC3\xA9 \xE3\x80\x8C\xE3\x80\x8D", "").empty());
+}
+
+TEST_CASE("the receipt as a header", "[sanitize]") {
+  const Sanitized result = sent(kTitle + ",\"x\\ny\":1}", "qwen3.8", EngineKind::own);
+  const std::string line = policies::compact_receipt(result.receipt);
+  CHECK(line.find("R27=param_dropped:x_y") != std::string::npos);
+  CHECK(line.find("R20") != std::string::npos);
+  CHECK(line.find('\n') == std::string::npos);
+  const std::string cut = policies::compact_receipt(result.receipt, 20);
+  CHECK(cut.size() <= 20);
+  CHECK(cut.substr(cut.size() - 3) == "...");
+  CHECK(policies::receipt_json(result.receipt).as_array().size() == result.receipt.size());
+  CHECK(policies::rule_number("R32") == 32);
+  for (const char* name : {"R0", "R33", "R", "20", "R1x", "R01"}) {
+    CHECK_FALSE(policies::rule_number(name).has_value());
+  }
 }
