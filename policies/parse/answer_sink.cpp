@@ -1,0 +1,211 @@
+#include "policies/parse/answer_sink.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::policies {
+namespace {
+
+constexpr std::string_view kSpaces = " \t\r\n\v\f";
+
+uint64_t mix(uint64_t value) {  // splitmix64's finaliser: every bit of the input reaches every other
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebU;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+bool is_space_byte(char c) { return kSpaces.find(c) != std::string_view::npos; }
+
+std::string made_up_id(std::string_view seed, int64_t number, bool nine_characters) {
+  static constexpr std::string_view kDigits =
+      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+  uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  for (const char c : seed) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3U;
+  uint64_t state = mix(hash + 0x9e3779b97f4a7c15U * static_cast<uint64_t>(number + 1));
+  std::string id = nine_characters ? "" : "call_";
+  const size_t length = nine_characters ? 9 : id.size() + 24;
+  while (id.size() < length) {
+    id.push_back(kDigits[state % kDigits.size()]);
+    state = mix(state + 0x9e3779b97f4a7c15U);
+  }
+  return id;
+}
+
+AnswerSink::AnswerSink(const ParseOptions& options)
+    : options_(options),
+      stops_(options.off[25] ? std::vector<std::string>() : options.stop) {}
+
+bool AnswerSink::declared(std::string_view name) const {
+  return std::any_of(options_.tools.begin(), options_.tools.end(),
+                     [name](const DeclaredTool& tool) { return tool.name == name; });
+}
+
+void AnswerSink::push_text(AnswerPart part, std::string text) {
+  if (text.empty()) return;
+  if (!events_.empty() && events_.back().part == part && part != AnswerPart::call) {
+    events_.back().text += text;
+    return;
+  }
+  AnswerEvent event;
+  event.part = part;
+  event.text = std::move(text);
+  events_.push_back(std::move(event));
+}
+
+void AnswerSink::reasoning(std::string_view piece) {
+  size_t begin = 0;
+  if (!reasoning_begun_ || reasoning_join_) {
+    begin = std::min(piece.find_first_not_of(kSpaces), piece.size());
+    if (begin == piece.size()) return;
+    flush_content();
+    if (reasoning_begun_) push_text(AnswerPart::reasoning, "\n");
+    reasoning_begun_ = true;
+    reasoning_join_ = false;
+  }
+  const size_t last = piece.find_last_not_of(kSpaces);
+  if (last == std::string_view::npos) {
+    reasoning_space_.append(piece);
+    return;
+  }
+  flush_content();
+  std::string out = std::move(reasoning_space_);
+  reasoning_space_.assign(piece.substr(last + 1));
+  out.append(piece.substr(begin, last + 1 - begin));
+  push_text(AnswerPart::reasoning, std::move(out));
+}
+
+void AnswerSink::next_reasoning_part() {
+  reasoning_join_ = reasoning_begun_;
+  reasoning_space_.clear();
+}
+
+void AnswerSink::text(std::string_view piece) {
+  if (content_skip_space_) {
+    const size_t begin = piece.find_first_not_of(kSpaces);
+    if (begin == std::string_view::npos) return;
+    piece.remove_prefix(begin);
+    content_skip_space_ = false;
+  }
+  const size_t last = piece.find_last_not_of(kSpaces);
+  if (last == std::string_view::npos) {
+    content_space_.append(piece);
+    return;
+  }
+  if (content_join_ && content_begun_) content_.push_back('\n');
+  content_join_ = false;
+  content_begun_ = true;
+  content_ += content_space_;
+  content_space_.assign(piece.substr(last + 1));
+  content_.append(piece.substr(0, last + 1));
+}
+
+void AnswerSink::verbatim_content(std::string_view piece) {
+  content_.append(piece);
+  flush_content();
+}
+
+void AnswerSink::drop_content_space() {
+  content_space_.clear();
+  content_skip_space_ = true;
+}
+
+void AnswerSink::next_content_part() {
+  drop_content_space();
+  content_join_ = true;
+}
+
+void AnswerSink::call(ReadCall call) {
+  call_shaped_ = true;
+  next_content_part();
+  flush_content();
+  if (stopped()) return;
+  if (!declared(call.name) && wants_call()) {
+    warn(12, "unknown_tool_name", "call of " + call.name);
+  }
+  declared_call(std::move(call));
+}
+
+bool AnswerSink::wants_call() const {
+  return options_.parallel_calls || calls_ == 0 || options_.off[19];
+}
+
+void AnswerSink::declared_call(ReadCall call) {
+  call_shaped_ = true;
+  flush_content();
+  if (stopped() || !wants_call()) return;
+  const bool fresh = call.id.empty() || ids_.count(call.id) != 0;
+  AnswerEvent event;
+  event.part = AnswerPart::call;
+  event.call.index = calls_++;
+  event.call.id = fresh ? fresh_id() : std::move(call.id);
+  event.call.name = std::move(call.name);
+  event.call.arguments = std::move(call.verbatim_arguments);
+  if (event.call.arguments.empty()) event.call.arguments = call.arguments.dump();
+  ids_.insert(event.call.id);
+  events_.push_back(std::move(event));
+}
+
+std::string AnswerSink::fresh_id() {
+  for (;;) {
+    std::string id = made_up_id(options_.id_seed, ids_made_++, options_.nine_character_ids);
+    if (ids_.count(id) == 0) return id;
+  }
+}
+
+void AnswerSink::truncated_call() {
+  call_shaped_ = true;
+  next_content_part();
+  flush_content();
+  if (!stopped()) warn(15, "truncated_tool_call_dropped", "a call was cut by the token limit");
+}
+
+void AnswerSink::unparsed_call() {
+  call_shaped_ = true;
+  flush_content();
+  if (!stopped()) warn(15, "unparsed_tool_call", "a call that cannot be read is content");
+}
+
+void AnswerSink::warn(int rule, std::string code, std::string detail) {
+  for (const ReceiptEntry& entry : warnings_) {
+    if (entry.code == code && entry.detail == detail) return;
+  }
+  if (warnings_.size() >= 64) return;  // a hostile answer must not grow the receipt without end
+  warnings_.push_back({rule, "", std::move(code), std::move(detail)});
+}
+
+void AnswerSink::flush_content() {
+  if (content_.empty()) return;
+  std::string out;
+  stops_.feed(content_, out);
+  content_.clear();
+  push_text(AnswerPart::content, std::move(out));
+}
+
+AnswerEvents AnswerSink::take() {
+  flush_content();
+  AnswerEvents events = std::move(events_);
+  events_.clear();
+  return events;
+}
+
+AnswerEnd AnswerSink::finish(EngineFinish reason) {
+  content_ += content_space_;  // behind the last content, or alone: verbatim
+  content_space_.clear();
+  flush_content();
+  std::string rest;
+  stops_.finish(rest);
+  push_text(AnswerPart::content, std::move(rest));
+  AnswerEnd end;
+  end.finish = stopped() ? "stop" : reason == EngineFinish::length ? "length" : "stop";
+  if (end.finish == "stop" && calls_ > 0) end.finish = "tool_calls";
+  end.call_missing =
+      options_.choice == CallChoice::forced && calls_ == 0 && end.finish == "stop";
+  end.events = std::move(events_);
+  events_.clear();
+  end.warnings = std::move(warnings_);
+  return end;
+}
+
+}  // namespace tandem::policies

@@ -1,0 +1,152 @@
+#include "policies/parse/parse.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/utf8.h"
+#include "policies/parse/answer_sink.h"
+#include "policies/parse/reader.h"
+
+namespace tandem::policies {
+namespace {
+
+std::unique_ptr<AnswerReader> make_reader(const ParseOptions& options, bool calls,
+                                          AnswerSink& sink) {
+  const bool messages = options.syntax == ToolSyntax::gpt_oss && !options.off[24];
+  return messages ? message_reader(options, calls, sink) : marker_reader(options, calls, sink);
+}
+
+// A second parser that only looks: is there a call where the client wants none (R17)?
+struct Watcher {
+  explicit Watcher(const ParseOptions& base)
+      : options(base), sink(options), reader(make_reader(options, true, sink)) {}
+
+  ParseOptions options;
+  AnswerSink sink;
+  std::unique_ptr<AnswerReader> reader;
+};
+
+}  // namespace
+
+std::vector<DeclaredTool> declared_tools(const Json* tools) {
+  std::vector<DeclaredTool> out;
+  if (tools == nullptr || !tools->is_array()) return out;
+  for (const Json& tool : tools->as_array()) {
+    const Json* function = tool.find("function");
+    const Json* name = function == nullptr ? nullptr : function->find("name");
+    if (name == nullptr || !name->is_string() || name->as_string().empty()) continue;
+    DeclaredTool declared;
+    declared.name = name->as_string();
+    if (const Json* parameters = function->find("parameters")) declared.parameters = *parameters;
+    out.push_back(std::move(declared));
+  }
+  return out;
+}
+
+CallChoice call_choice(const Json* tool_choice) {
+  if (tool_choice == nullptr) return CallChoice::automatic;
+  if (tool_choice->is_object()) return CallChoice::forced;
+  if (!tool_choice->is_string()) return CallChoice::automatic;
+  if (tool_choice->as_string() == "none") return CallChoice::none;
+  return tool_choice->as_string() == "required" ? CallChoice::forced : CallChoice::automatic;
+}
+
+EngineFinish engine_finish(std::string_view reason) {
+  return reason == "length" ? EngineFinish::length : EngineFinish::stop;
+}
+
+class AnswerParser::Impl {
+ public:
+  explicit Impl(ParseOptions options)
+      : options_(std::move(options)), sink_(options_), reader_(make_reader(options_, calls(), sink_)) {
+    const bool watch = !options_.tools.empty() && options_.choice == CallChoice::none &&
+                       !options_.off[12] && !options_.off[17];
+    if (watch) watcher_ = std::make_unique<Watcher>(options_);
+  }
+
+  AnswerEvents feed(std::string_view text) {
+    CHECK(!finished_);
+    std::string whole = std::exchange(tail_, std::string());
+    whole.append(text);
+    const size_t complete = utf8::complete_prefix(whole);
+    tail_ = whole.substr(complete);
+    whole.resize(complete);
+    read(whole);
+    return sink_.take();
+  }
+
+  AnswerEnd finish(EngineFinish reason) {
+    CHECK(!finished_);
+    read(std::exchange(tail_, std::string()));
+    finished_ = true;
+    if (!sink_.stopped()) reader_->finish(reason);
+    if (watcher_ != nullptr) {
+      watcher_->reader->finish(reason);
+      if (watcher_->sink.call_shaped()) {
+        sink_.warn(17, "call_syntax_with_tool_choice_none", "the text looks like a call");
+      }
+    }
+    return sink_.finish(reason);
+  }
+
+  [[nodiscard]] bool stopped() const { return sink_.stopped(); }
+  [[nodiscard]] bool in_reasoning() const { return reader_->in_reasoning(); }
+
+ private:
+  [[nodiscard]] bool calls() const {
+    return !options_.tools.empty() && options_.choice != CallChoice::none && !options_.off[12];
+  }
+
+  void read(const std::string& text) {
+    if (text.empty() || sink_.stopped()) return;
+    if (!utf8::is_valid(text)) {
+      read(utf8::repair(text));
+      return;
+    }
+    reader_->feed(text);
+    if (watcher_ == nullptr) return;
+    watcher_->reader->feed(text);
+    watcher_->sink.take();
+  }
+
+  const ParseOptions options_;
+  AnswerSink sink_;
+  std::unique_ptr<AnswerReader> reader_;
+  std::unique_ptr<Watcher> watcher_;
+  std::string tail_;  // the first bytes of a character
+  bool finished_ = false;
+};
+
+AnswerParser::AnswerParser(ParseOptions options)
+    : impl_(std::make_unique<Impl>(std::move(options))) {}
+AnswerParser::~AnswerParser() = default;
+AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
+AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
+
+AnswerEvents AnswerParser::feed(std::string_view text) { return impl_->feed(text); }
+AnswerEnd AnswerParser::finish(EngineFinish reason) { return impl_->finish(reason); }
+bool AnswerParser::stopped() const { return impl_->stopped(); }
+bool AnswerParser::in_reasoning() const { return impl_->in_reasoning(); }
+
+void WholeAnswer::add(const AnswerEvents& events) {
+  for (const AnswerEvent& event : events) {
+    if (event.part == AnswerPart::call) {
+      calls.push_back(event.call);
+    } else {
+      (event.part == AnswerPart::content ? content : reasoning) += event.text;
+    }
+  }
+}
+
+WholeAnswer parse_whole_answer(ParseOptions options, std::string_view text, EngineFinish reason,
+                               AnswerEnd* end) {
+  AnswerParser parser(std::move(options));
+  WholeAnswer answer;
+  answer.add(parser.feed(text));
+  AnswerEnd last = parser.finish(reason);
+  answer.add(last.events);
+  if (end != nullptr) *end = std::move(last);
+  return answer;
+}
+
+}  // namespace tandem::policies
