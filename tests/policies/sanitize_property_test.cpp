@@ -1,4 +1,5 @@
 // What must hold for every request, tried on random ones.
+#include <set>
 #include <string>
 
 #include "policies/sanitize/sanitize.h"
@@ -46,6 +47,58 @@ Json arguments_sent(Json request, policies::EngineKind engine) {
   return *call.find("function")->find("arguments");
 }
 
+const std::string& role_of(const Json& message) { return message.find("role")->as_string(); }
+
+size_t calls_of(const Json& message) {
+  const Json* calls = message.find("tool_calls");
+  return calls == nullptr ? 0 : calls->as_array().size();
+}
+
+// Ids and forms of the calls of one message; adds its ids to `open`.
+void require_calls(const Json& message, const policies::ModelProfile& profile, bool as_object,
+                   std::set<std::string>& open) {
+  for (const Json& call : message.find("tool_calls")->as_array()) {
+    const std::string& id = call.find("id")->as_string();
+    REQUIRE_FALSE(id.empty());
+    REQUIRE(open.insert(id).second);
+    if (profile.nine_character_ids) REQUIRE(id.size() == 9);
+    const Json& function = *call.find("function");
+    REQUIRE(function.find("name")->as_string().find("<|") == std::string::npos);
+    const Json& arguments = *function.find("arguments");
+    REQUIRE((as_object ? arguments.is_object()
+                       : tandem::parse_json(arguments.as_string()).value().is_object()));
+  }
+}
+
+// What every template accepts: calls and results in pairs, roles where the family takes them.
+void require_valid_chat(const Json& sent, const policies::ModelProfile& profile, bool as_object) {
+  const Json::Array& messages = sent.find("messages")->as_array();
+  std::set<std::string> open;
+  bool has_user = false;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string& role = role_of(messages[i]);
+    REQUIRE(role != "developer");
+    if (role == "system" && profile.system != policies::SystemPlacement::any) {
+      REQUIRE((i == 0 && profile.system == policies::SystemPlacement::leading));
+    }
+    has_user = has_user || role == "user";
+    if (role == "tool") {
+      REQUIRE(open.erase(messages[i].find("tool_call_id")->as_string()) == 1);
+      continue;
+    }
+    REQUIRE((open.empty() || role == "system"));  // every call has its result
+    if (role == "assistant" && calls_of(messages[i]) > 0) {
+      const bool last = i + 1 == messages.size();
+      if (profile.one_call_per_message && !last) REQUIRE(calls_of(messages[i]) == 1);
+      require_calls(messages[i], profile, as_object, open);
+    } else if (role != "system" && i > 0 && profile.alternates && calls_of(messages[i - 1]) == 0) {
+      REQUIRE(role != role_of(messages[i - 1]));
+    }
+  }
+  if (profile.needs_user) REQUIRE(has_user);
+  REQUIRE((open.empty() || calls_of(messages.back()) > 0));
+}
+
 }  // namespace
 
 TEST_CASE("a request that was repaired needs no further repair", "[sanitize]") {
@@ -71,6 +124,7 @@ TEST_CASE("a request that was repaired needs no further repair", "[sanitize]") {
     REQUIRE(std::holds_alternative<Sanitized>(second));
     REQUIRE(std::get<Sanitized>(second).send.dump() == repaired->send.dump());
     REQUIRE(std::get<Sanitized>(second).thinking == repaired->thinking);
+    require_valid_chat(repaired->send, profile, target.engine == policies::EngineKind::own);
   }
   REQUIRE(sent > kRequests / 3);
 }
