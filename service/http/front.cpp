@@ -241,7 +241,12 @@ void Front::Loop::set_deadline(Id id, FrontConnection& connection, int64_t after
   evictable_.erase({connection.deadline, id});
   connection.deadline = std::chrono::steady_clock::now() + milliseconds(after_ms);
   deadlines_.emplace(connection.deadline, id);
-  if (connection.phase == FrontConnection::Phase::head) evictable_.emplace(connection.deadline, id);
+  // Whoever has shown no key must not hold a place by sending a body slowly.
+  const bool anonymous = connection.admission.key_id.empty();
+  if (connection.phase == FrontConnection::Phase::head ||
+      (connection.phase == FrontConnection::Phase::body && anonymous)) {
+    evictable_.emplace(connection.deadline, id);
+  }
 }
 
 void Front::Loop::forget(Id id, FrontConnection& connection) {

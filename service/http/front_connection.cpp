@@ -123,8 +123,9 @@ bool Front::Loop::hand_on(Id id, FrontConnection& connection, std::string_view r
     connection.admission = std::move(request.admission);
     connection.share = BufferedBytes(counters_.buffered_bytes);
     connection.interest = 0;
-    connection.pending = std::move(request.pipelined);
-    return refuse(id, connection, *error, keep_alive);
+    // What came after it goes unheard: refusing one after the other from here would nest, once for
+    // each request that fits into the buffer.
+    return refuse(id, connection, *error, keep_alive && request.pipelined.empty());
   }
   forget(id, connection);
   return false;

@@ -102,7 +102,7 @@ class Front::Loop {
   Id next_id_ = kListenerIds;
   std::unordered_map<Id, std::unique_ptr<FrontConnection>> connections_;
   std::set<std::pair<SteadyTime, Id>> deadlines_;
-  std::set<std::pair<SteadyTime, Id>> evictable_;  // still without complete headers
+  std::set<std::pair<SteadyTime, Id>> evictable_;  // without complete headers, or without a key
   std::unordered_map<std::string, size_t> per_address_;
   Mutex mutex_;
   std::vector<Message> messages_ TANDEM_GUARDED_BY(mutex_);

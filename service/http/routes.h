@@ -21,7 +21,8 @@ enum class Auth : uint8_t {
 
 enum class Pool : uint8_t {
   inference,  // one worker per active answer
-  control,    // quick answers: never behind inference
+  text,       // waits for an engine, but for no slot of it
+  control,    // answers of our own, at once: never behind an engine
 };
 
 enum class Endpoint : uint8_t {

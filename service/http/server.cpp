@@ -23,6 +23,7 @@ struct HttpServer::Impl final : FrontHandler {
         gatekeeper(options, services.authenticator),
         context{options, services, stopping, draining, active_streams},
         inference_queue(options.request_queue_max),
+        text_queue(options.request_queue_max),
         control_queue(options.request_queue_max),
         front(options.front, *this) {}
 
@@ -32,11 +33,15 @@ struct HttpServer::Impl final : FrontHandler {
 
   std::optional<wire::ApiError> dispatch(ReadyRequest& request) override {
     const Route& route = routes()[request.admission.route];
-    auto& queue = route.pool == Pool::inference ? inference_queue : control_queue;
-    if (queue.try_push(request)) return std::nullopt;
+    if (queue_of(route.pool).try_push(request)) return std::nullopt;
     wire::ApiError error = wire::api_error(503, "server_busy", "too many requests are waiting");
     error.retry_after_s = 1;
     return error;
+  }
+
+  WorkerQueue& queue_of(Pool pool) {
+    if (pool == Pool::inference) return inference_queue;
+    return pool == Pool::text ? text_queue : control_queue;
   }
 
   std::string render_refusal(const Refusal& refusal) override {
@@ -108,7 +113,8 @@ struct HttpServer::Impl final : FrontHandler {
       connections.set(static_cast<double>(now.connections.load()));
       streams.set(static_cast<double>(active_streams.load()));
       streams_max.set(static_cast<double>(options.streams_max));
-      waiting.set(static_cast<double>(inference_queue.waiting() + control_queue.waiting()));
+      waiting.set(static_cast<double>(inference_queue.waiting() + text_queue.waiting() +
+                                      control_queue.waiting()));
       buffered.set(static_cast<double>(now.buffered_bytes.load()));
       accepted.set_total(now.accepted.load());
       refused.set_total(now.refused.load());
@@ -125,6 +131,7 @@ struct HttpServer::Impl final : FrontHandler {
   const Gatekeeper gatekeeper;
   const HandlerContext context;
   WorkerQueue inference_queue;
+  WorkerQueue text_queue;
   WorkerQueue control_queue;
   Front front;
   std::vector<std::unique_ptr<Worker>> workers;  // first to go
@@ -139,6 +146,7 @@ HttpServer::~HttpServer() { stop(); }
 
 Result<void> HttpServer::start(std::vector<Fd> listeners) {
   impl_->start_workers(impl_->control_queue, impl_->options.control_workers);
+  impl_->start_workers(impl_->text_queue, impl_->options.text_workers);
   impl_->start_workers(impl_->inference_queue,
                        impl_->options.streams_max + impl_->options.stream_headroom);
   return impl_->front.start(std::move(listeners));
@@ -153,6 +161,7 @@ void HttpServer::stop() {
   impl_->front.stop_accepting();
   impl_->stopping.store(true);
   impl_->inference_queue.close();
+  impl_->text_queue.close();
   impl_->control_queue.close();
   impl_->workers.clear();
   impl_->front.stop();

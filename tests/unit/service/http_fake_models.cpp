@@ -1,5 +1,7 @@
 #include "tests/unit/service/http_fake_models.h"
 
+#include <poll.h>
+
 #include <deque>
 #include <utility>
 
@@ -132,6 +134,8 @@ Result<std::unique_ptr<Generation>> FakeModel::submit(const Prompt&,
 }
 
 Result<protocol::Tokens> FakeModel::tokenize(const protocol::Tokenize& request, SteadyTime) {
+  ++held;
+  while (hold_tokenize) ::poll(nullptr, 0, 2);
   protocol::Tokens tokens;
   for (const char c : request.content) {
     tokens.tokens.push_back(static_cast<unsigned char>(c));

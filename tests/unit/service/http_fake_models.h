@@ -42,6 +42,8 @@ class FakeModel final : public Model {
   std::atomic<int> cancels{0};
   std::atomic<int> submitted{0};
   std::atomic<int> running{0};
+  std::atomic<bool> hold_tokenize{false};  // tokenize() does not return while it is set
+  std::atomic<int> held{0};
 
   void set_state(ModelState state) {
     MutexLock lock(mutex_);

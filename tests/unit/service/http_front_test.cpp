@@ -268,6 +268,20 @@ TEST_CASE("front: past the cap on connections the longest idle one makes room") 
   CHECK(server.server.front_counters().evicted.load() == 1);
 }
 
+TEST_CASE("front: bodies of clients without a key make room, too") {
+  HttpOptions options = quick_options();
+  options.front.connections_max = 4;
+  TestServer server(options);
+  std::vector<TestClient> slow;
+  for (int i = 0; i < 4; ++i) {
+    slow.emplace_back(server);
+    slow.back().send("GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{");
+  }
+  CHECK(eventually([&] { return server.server.front_counters().buffered_bytes.load() >= 4; }));
+  CHECK(ask(server, kHealth).status == 200);
+  CHECK(slow.front().closed_by_peer());
+}
+
 TEST_CASE("front: past the cap per address new connections are closed") {
   HttpOptions options = quick_options();
   options.front.connections_per_address_max = 2;
@@ -320,6 +334,28 @@ TEST_CASE("front: with no worker and no place in the queue the front answers its
   CHECK(busy.header("retry-after") == "1");
   third.send(kHealth);
   CHECK(third.read().status == 200);
+  // Requests that came along with a refused one are not answered one inside the other.
+  TestClient greedy(server);
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += request("POST", kChat, kHi);
+  greedy.send(many);
+  CHECK(greedy.read().error_code() == "server_busy");
+  CHECK(greedy.read().status == 0);
+}
+
+TEST_CASE("front: an engine that hangs in tokenize delays no health check") {
+  TestServer server;
+  server.models.first.hold_tokenize = true;
+  std::vector<TestClient> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back(server);
+    waiting.back().send(request("POST", "/tokenize", R"({"content":"hi"})"));
+  }
+  CHECK(eventually([&] { return server.models.first.held == 2; }));
+  CHECK(ask(server, kHealth).status == 200);
+  CHECK(ask(server, request("GET", "/v1/models")).status == 200);
+  server.models.first.hold_tokenize = false;
+  for (TestClient& client : waiting) CHECK(client.read().status == 200);
 }
 
 TEST_CASE("front: sockets do not leak into child processes") {
