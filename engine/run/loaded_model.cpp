@@ -19,6 +19,10 @@ int64_t usable_cores() {
   return std::max(1, CPU_COUNT(&set));
 }
 
+int64_t threads_of(const EngineOptions& options) {
+  return options.threads > 0 ? options.threads : usable_cores();
+}
+
 StepLimits step_limits_from(const EngineOptions& options) {
   const BatchLimits defaults;
   StepLimits limits;
@@ -28,6 +32,10 @@ StepLimits step_limits_from(const EngineOptions& options) {
   return limits;
 }
 
+// What the file says about itself is repeated to every client: bounded.
+constexpr size_t kTextBytesMax = 256;
+constexpr size_t kDefaultsMax = 64;
+
 // general.sampling.*: the authors' defaults, told to the service, never applied here.
 Json sampling_defaults(const GgufMetadata& metadata) {
   constexpr std::string_view kPrefix = "general.sampling.";
@@ -35,6 +43,7 @@ Json sampling_defaults(const GgufMetadata& metadata) {
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
     if (!entry.key.starts_with(kPrefix)) continue;
     const std::string_view name = entry.key.substr(kPrefix.size());
+    if (name.size() > kTextBytesMax || defaults.as_object().size() == kDefaultsMax) continue;
     if (const auto whole = entry.value.to_int()) {
       defaults.set(name, *whole);
     } else if (const auto real = entry.value.to_float()) {
@@ -46,7 +55,7 @@ Json sampling_defaults(const GgufMetadata& metadata) {
 
 std::string text_or_empty(const GgufMetadata& metadata, std::string_view key) {
   const auto value = metadata.get_string_or(key, "");
-  return value.ok() ? std::string(*value) : std::string();
+  return value.ok() ? std::string(value->substr(0, kTextBytesMax)) : std::string();
 }
 
 }  // namespace
@@ -84,9 +93,13 @@ budget::PlanInput LoadedModel::plan_input(const EngineOptions& options) const {
   input.kv_bytes_per_page = shape.page_bytes;
   input.recurrent_bytes_per_sequence = shape.recurrent_bytes;
   input.slots = options.slots;
-  input.workspace_bytes = Step::workspace_bytes(*model, step_limits);
+  input.workspace_bytes = Step::workspace_bytes(*model, step_limits) + scratch_bytes(options);
   input.tokenizer_bytes = static_cast<int64_t>(text->tokenizer().memory_bytes());
   return input;
+}
+
+int64_t LoadedModel::scratch_bytes(const EngineOptions& options) const {
+  return threads_of(options) * static_cast<int64_t>(Step::scratch_bytes_per_thread(*model));
 }
 
 Result<void> LoadedModel::allocate(const EngineOptions& options) {
@@ -96,9 +109,9 @@ Result<void> LoadedModel::allocate(const EngineOptions& options) {
   const StateShape shape = model->state_shape(options.context_tokens);
   TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes));
   TRY_ASSIGN(const kernels::Isa isa, kernels::isa_choose());
-  const int64_t threads = options.threads > 0 ? options.threads : usable_cores();
+  TRY_ASSIGN(scratch, ledger.reserve(budget::Tag::workspace, scratch_bytes(options)));
   compute = std::make_unique<kernels::Compute>(
-      kernels::ComputeOptions{.threads = static_cast<int>(threads),
+      kernels::ComputeOptions{.threads = static_cast<int>(threads_of(options)),
                               .isa = isa,
                               .scratch_bytes_per_thread = Step::scratch_bytes_per_thread(*model)});
   TRY_ASSIGN(step, Step::create(*model, *store, *compute, ledger, step_limits));

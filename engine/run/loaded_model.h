@@ -42,6 +42,7 @@ class LoadedModel {
   budget::Ledger ledger;
   budget::Reservation weights;    // mapped read-only, so the pages themselves come and go
   budget::Reservation tokenizer;
+  budget::Reservation scratch;    // of the compute threads
   std::unique_ptr<ModelText> text;
   std::unique_ptr<Model> model;
   std::unique_ptr<StateStore> store;
@@ -50,6 +51,7 @@ class LoadedModel {
 
  private:
   [[nodiscard]] budget::PlanInput plan_input(const EngineOptions& options) const;
+  [[nodiscard]] int64_t scratch_bytes(const EngineOptions& options) const;
   Result<void> allocate(const EngineOptions& options);
   void fill_facts(const GgufFile& file, const EngineOptions& options);
 };

@@ -87,6 +87,7 @@ struct PreparedMessage {  // a worker's answer
   FrameType type = FrameType::failed;
   std::string payload;
   std::vector<int32_t> prompt;  // kept under the key when type is `prepared`
+  size_t job_bytes = 0;         // of the job's payload
 };
 struct StateMessage {
   protocol::StateChange change;

@@ -59,9 +59,14 @@ PreparedMessage answer_prepare_job(const PrepareContext& context, const PrepareJ
   if (result.ok()) {
     message = std::move(*result);
   } else {
-    message.payload = protocol::error_to_json(result.error()).dump();
+    // A template's raise_exception may repeat what the client sent, to any length.
+    constexpr size_t kMessageBytesMax = 4096;
+    Error error = std::move(result).error();
+    if (error.message.size() > kMessageBytesMax) error.message.resize(kMessageBytesMax);
+    message.payload = protocol::error_to_json(error).dump();
   }
   message.key = job.key;
+  message.job_bytes = job.payload.size();
   return message;
 }
 
@@ -80,6 +85,7 @@ PrepareWorkers::~PrepareWorkers() {
 
 void PrepareWorkers::work(const std::stop_token& stop) {
   while (auto job = jobs_.pop()) {
+    if (stop.stop_requested()) return;  // what still waits belongs to connections about to close
     IoMessage message(answer_prepare_job(context_, *job));
     // A full inbox means that the io thread is behind; it never waits for a worker, so this ends.
     while (!io_.try_push(std::move(message)) && !stop.stop_requested()) ::poll(nullptr, 0, 1);

@@ -6,8 +6,22 @@
 namespace tandem::engine {
 namespace {
 
-// A prompt event must fit one frame: about this many bytes of JSON per log-probability.
+// A prompt event must fit one frame: at most this many bytes of JSON per log-probability, and these
+// per byte of its token. Prompts that are too long at any rate are refused at once.
 constexpr int64_t kScoreBytes = 96;
+constexpr int64_t kTokenByteBytes = 4;
+
+// The event's own members and the first token, which has no score.
+constexpr int64_t kFirstScoreBytes = int64_t{64} << 10;
+
+int64_t json_bytes_max(const protocol::ScoredToken& scored) {
+  const auto entry = [](const protocol::TokenLogprob& logprob) {
+    return kScoreBytes + kTokenByteBytes * static_cast<int64_t>(logprob.bytes.size());
+  };
+  int64_t bytes = entry(scored.chosen);
+  for (const protocol::TokenLogprob& other : scored.top) bytes += entry(other);
+  return bytes;
+}
 
 SamplingParams params_from(const protocol::Submit& submit, uint64_t drawn_seed) {
   const protocol::Sampling& in = submit.sampling;
@@ -125,6 +139,11 @@ Result<void> Request::score_prompt(int64_t position, std::span<const float> logi
   const auto top = static_cast<int32_t>(std::max<int64_t>(submit_.top_logprobs, 0));
   TRY_ASSIGN(const LogprobRow row, compute_logprobs(logits, token, top, scratch));
   prompt_scores_.push_back(scored(token, row));
+  prompt_score_bytes_ += json_bytes_max(prompt_scores_.back());
+  if (prompt_score_bytes_ > static_cast<int64_t>(kFramePayloadBytesMax) - kFirstScoreBytes) {
+    return make_error(Errc::too_large, "log-probabilities of " + std::to_string(prompt_tokens_) +
+                                           " prompt tokens");
+  }
   return {};
 }
 

@@ -69,7 +69,8 @@ class Request {
   [[nodiscard]] SequenceState* sequence() const { return sequence_.get(); }
 
   // --- a step's results
-  // Scores prompt token `position` + 1 with the logits of `position`. Errors: corrupt logits.
+  // Scores prompt token `position` + 1 with the logits of `position`. Errors: corrupt logits;
+  // too_large when the scores would not fit one frame.
   Result<void> score_prompt(int64_t position, std::span<const float> logits,
                             SamplerScratch& scratch);
   [[nodiscard]] bool wants_prompt_event() const;
@@ -104,6 +105,7 @@ class Request {
   std::unique_ptr<TextDecoder> decoder_;
   std::string stop_sequence_;
   std::vector<protocol::ScoredToken> prompt_scores_;  // one per prompt token once complete
+  int64_t prompt_score_bytes_ = 0;  // of them as JSON, at most
   bool prompt_event_sent_ = false;
   SteadyTime received_;
   std::optional<SteadyTime> started_;

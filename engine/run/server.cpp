@@ -150,6 +150,7 @@ void Server::handle_message(OutgoingFrames& frames) {
 }
 
 void Server::handle_message(PreparedMessage& message) {
+  prepare_bytes_ -= message.job_bytes;
   Connection* connection = find(message.key.connection);
   if (connection == nullptr) return;
   const uint64_t id = message.key.id;
@@ -213,7 +214,9 @@ void Server::drop_broken(ConnectionId id, const Error& error) {
 void Server::drop(ConnectionId id, std::string_view reason) {
   log::debug(describe(id) + " " + std::string(reason));
   connections_.erase(id);  // closing takes the descriptor out of epoll
-  to_loop(ConnectionLostCommand{.connection = id});
+  // Before the model is there the loop knows no connection, and nobody empties its inbox: a launcher
+  // that looks in again and again must not fill it.
+  if (serving()) to_loop(ConnectionLostCommand{.connection = id});
 }
 
 void Server::to_loop(LoopCommand command) {

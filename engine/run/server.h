@@ -26,6 +26,7 @@ struct ServerOptions {
   protocol::Welcome identity;  // state and facts are the server's business
   std::chrono::seconds drain_timeout{30};
   size_t connections_max = 64;
+  size_t prepare_bytes_max = size_t{256} << 20;  // payloads that wait for the workers
   ConnectionLimits connection;
 };
 
@@ -86,6 +87,7 @@ class Server {
   std::map<ConnectionId, std::unique_ptr<Connection>> connections_;
   uint64_t next_id_;
   std::deque<LoopCommand> backlog_;  // what the loop's inbox had no room for
+  size_t prepare_bytes_ = 0;         // of jobs that the workers have not answered
   bool drain_asked_ = false;
   std::optional<SteadyTime> close_at_;
 };

@@ -98,9 +98,17 @@ Result<void> Server::handle_job(Connection& connection, Frame frame) {
     fail(connection, id, make_error(Errc::unavailable, "the model is not loaded"));
     return {};
   }
+  const size_t bytes = frame.payload.size();
+  if (bytes > options_.prepare_bytes_max - prepare_bytes_) {
+    fail(connection, id, make_error(Errc::exhausted, std::to_string(prepare_bytes_) +
+                                                         " bytes of prompts wait to be prepared"));
+    return {};
+  }
   PrepareJob job{.key = {connection.id(), id}, .type = frame.type,
                  .payload = std::move(frame.payload)};
-  if (!parts_.prepares.try_push(std::move(job))) {
+  if (parts_.prepares.try_push(std::move(job))) {
+    prepare_bytes_ += bytes;
+  } else {
     fail(connection, id, make_error(Errc::exhausted, std::to_string(parts_.prepares.capacity()) +
                                                          " prompts wait to be prepared"));
   }

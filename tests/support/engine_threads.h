@@ -18,6 +18,7 @@ struct EngineThreadsOptions {
   int64_t queue_max = 8;
   int64_t context_tokens = 65'536;
   bool loaded = true;
+  size_t prepare_bytes_max = size_t{256} << 20;
   engine::ConnectionLimits connection;
 };
 
@@ -41,6 +42,7 @@ class EngineThreads {
     server.identity.model = "fake";
     server.identity.instance_id = "instance";
     server.connection = options.connection;
+    server.prepare_bytes_max = options.prepare_bytes_max;
     server_ = std::make_unique<engine::Server>(
         engine::Server::Parts{io_inbox_, loop_inbox_, prepares_, clock_}, server,
         engine::Listener::create(socket).value(), Fd());
