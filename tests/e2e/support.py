@@ -336,5 +336,18 @@ def main():
     if missing:
         print(f"skipped: {BIN} lacks {', '.join(missing)}")
         sys.exit(77)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a time-out of ctest still cleans up
-    unittest.main(verbosity=2)
+    results = []
+
+    class Result(unittest.TextTestResult):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            results.append(self)
+
+    def end(*_):
+        """A time-out of ctest: the running test cleans up, no further one starts."""
+        for result in results:
+            result.stop()
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, end)
+    unittest.main(testRunner=unittest.TextTestRunner(verbosity=2, resultclass=Result))
