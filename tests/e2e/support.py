@@ -3,6 +3,7 @@
 No product code: the service is driven as a user would. A Service lives in a temporary folder, marks its
 processes through their environment, and ends every one of them by its pid when the test is over.
 """
+import atexit
 import contextlib
 import http.client
 import json
@@ -93,6 +94,7 @@ class Service:
         self.port = None
         self.key = None
         self.log = self.folder / "log"
+        atexit.register(self.close)  # whatever ends this script: a class's own cleanups miss SystemExit
 
     def __enter__(self):
         try:
@@ -135,6 +137,7 @@ class Service:
 
     def close(self):
         """Ends everything that carries our mark and removes the folder; the log is shown when it went wrong."""
+        atexit.unregister(self.close)
         failed = sys.exc_info()[0] is not None
         if self.daemon and self.daemon.poll() is None:
             self.daemon.send_signal(signal.SIGTERM)
