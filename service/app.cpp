@@ -1,6 +1,7 @@
 #include "service/app.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -30,6 +31,7 @@
 namespace tandem::service {
 namespace {
 
+constexpr int kHeapsMax = 4;
 constexpr auto kIdlePoll = std::chrono::seconds(10);
 constexpr auto kDrainPoll = std::chrono::milliseconds(20);
 
@@ -58,8 +60,12 @@ class StopSignal {
     bool asked = ::read(wake_.get(), &count, sizeof count) > 0;
     signalfd_siginfo info{};
     while (::read(signals_.get(), &info, sizeof info) > 0) {
-      // A terminal that goes away is no reason to stop a service.
-      if (info.ssi_signo != SIGHUP) asked = true;
+      // A terminal that goes away is no reason to stop a service, and nothing is read again.
+      if (info.ssi_signo == SIGHUP) {
+        log::info("SIGHUP: ignored; a changed configuration needs a restart");
+      } else {
+        asked = true;
+      }
     }
     return asked;
   }
@@ -244,6 +250,8 @@ void App::stop() {
 }  // namespace
 
 Result<void> run_app(const Config& config) {
+  // One heap a thread, as glibc would have it, keeps the largest body of each of some 140 workers.
+  if (::mallopt(M_ARENA_MAX, kHeapsMax) == 0) log::warning("mallopt: heaps are not bounded");
   const StopSignal stop_signal;
   App app(config, stop_signal);
   TRY(app.start());

@@ -102,11 +102,16 @@ Result<void> Tenant::require_ready() const {
 Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request,
                                                 SteadyTime deadline) {
   TRY(require_ready());
+  auto place = std::make_unique<PromptPlace>(prompts_open_);
+  if (!place->fits()) {
+    return make_error(Errc::exhausted, "model " + info_.name + " is busy: " +
+                                           std::to_string(kPromptsOpenMax) + " prompts are open");
+  }
   TRY_ASSIGN(EngineClient::Answer answer,
              client_.call(FrameType::prepare, request.to_json(), FrameType::prepared, deadline));
   TRY_ASSIGN(protocol::Prepared prepared, protocol::Prepared::from_json(answer.payload));
-  return std::unique_ptr<Prompt>(
-      std::make_unique<TenantPrompt>(client_, std::move(answer), std::move(prepared)));
+  return std::unique_ptr<Prompt>(std::make_unique<TenantPrompt>(
+      client_, std::move(place), std::move(answer), std::move(prepared)));
 }
 
 Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,

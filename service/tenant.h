@@ -1,12 +1,14 @@
 // Tenant: one configured model as the HTTP layer sees it (service/generation.h), over the engine
 // client that the supervisor attaches and detaches. Owns the admission of its model: at most
 // slots + queue_max choices are open at a time; a choice counts until the engine has ended it, also
-// when its Generation handle is gone, so that a slot is never promised twice.
+// when its Generation handle is gone, so that a slot is never promised twice. Prompts are bounded as
+// well: an engine gives up on a connection that opens ids without end.
 //
 // The Model functions may be called from any thread. set_status, set_back_in and client() belong to
 // the supervisor (stats() excepted).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -73,6 +75,7 @@ class Tenant final : public Model {
 
   const ModelInfo info_;
   const Clock& clock_;
+  std::atomic<int64_t> prompts_open_{0};
   AdmissionCount admission_;
   EngineClient client_;
   mutable Mutex mutex_;

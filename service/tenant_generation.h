@@ -3,6 +3,7 @@
 // then discards events until the engine has ended each choice, and counts the end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -46,10 +47,31 @@ class GenerationChannel final : public EngineSink {
   bool abandoned_ TANDEM_GUARDED_BY(mutex_) = false;
 };
 
+// Prompts of one model that are asked for or held; well below the ids that an engine takes.
+inline constexpr int64_t kPromptsOpenMax = 8192;
+
+class PromptPlace {
+ public:
+  explicit PromptPlace(std::atomic<int64_t>& open) : open_(open), fits_(++open_ <= kPromptsOpenMax) {}
+  ~PromptPlace() { --open_; }
+  PromptPlace(const PromptPlace&) = delete;
+  PromptPlace& operator=(const PromptPlace&) = delete;
+  [[nodiscard]] bool fits() const { return fits_; }
+
+ private:
+  std::atomic<int64_t>& open_;
+  const bool fits_;
+};
+
 class TenantPrompt final : public Prompt {
  public:
-  TenantPrompt(EngineClient& client, EngineClient::Answer answer, protocol::Prepared prepared)
-      : client_(client), id_(answer.request_id), epoch_(answer.epoch), prepared_(std::move(prepared)) {}
+  TenantPrompt(EngineClient& client, std::unique_ptr<PromptPlace> place, EngineClient::Answer answer,
+               protocol::Prepared prepared)
+      : client_(client),
+        place_(std::move(place)),
+        id_(answer.request_id),
+        epoch_(answer.epoch),
+        prepared_(std::move(prepared)) {}
   ~TenantPrompt() override { (void)client_.send(FrameType::release, id_, Json()); }
   [[nodiscard]] const protocol::Prepared& prepared() const override { return prepared_; }
   [[nodiscard]] uint64_t id() const { return id_; }
@@ -57,6 +79,7 @@ class TenantPrompt final : public Prompt {
 
  private:
   EngineClient& client_;
+  const std::unique_ptr<PromptPlace> place_;
   const uint64_t id_;
   const uint64_t epoch_;
   const protocol::Prepared prepared_;

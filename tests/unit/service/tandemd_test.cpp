@@ -215,6 +215,17 @@ TEST_CASE("a second tandemd on the same directory is refused and harms nobody") 
   CHECK(daemon.chat("alpha").http->status == 200);
 }
 
+TEST_CASE("SIGHUP is said to be ignored, and is") {
+  Daemon daemon("tokens 4\n");
+  daemon.start();
+  CHECK(daemon.process.signal(SIGHUP));
+  for (int i = 0; i < 1000 && daemon.log().find("SIGHUP: ignored") == std::string::npos; ++i) {
+    (void)daemon.ask("status");
+  }
+  CHECK(daemon.log().find("SIGHUP: ignored") != std::string::npos);
+  CHECK(daemon.chat("alpha").http->status == 200);
+}
+
 TEST_CASE("a wrong configuration is exit code 2") {
   Daemon daemon("", "[limits]\nstreams = \"many\"\n");
   Process process = daemon.launch();

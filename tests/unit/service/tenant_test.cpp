@@ -1,5 +1,6 @@
 #include "service/tenant.h"
 
+#include "service/tenant_generation.h"
 #include "tests/unit/service/control_world.h"
 
 namespace tandem::service {
@@ -168,6 +169,20 @@ TEST_CASE("admission is bounded: slots and queue, then exhausted with a wait in 
   second->cancel();
   (void)drain(*second);
   CHECK(world.tenant().submit(*prompt, {{.max_tokens = 1}}).ok());
+}
+
+TEST_CASE("open prompts are bounded, and a released one makes room") {
+  World world;
+  world.begin();
+  REQUIRE(world.until_ready());
+  std::vector<std::unique_ptr<Prompt>> prompts;
+  for (int64_t i = 0; i < kPromptsOpenMax; ++i) prompts.push_back(prepare_text(world.tenant(), "a"));
+  const protocol::Prepare prepare{.input = protocol::PrepareText{.text = "a"}};
+  const auto refused = world.tenant().prepare(prepare, soon());
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::exhausted);
+  prompts.pop_back();
+  CHECK(world.tenant().prepare(prepare, soon()).ok());
 }
 
 TEST_CASE("a refusal of the engine is the terminal of its choice") {
