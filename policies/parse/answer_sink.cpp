@@ -55,11 +55,12 @@ void AnswerSink::push_text(AnswerPart part, std::string text) {
 }
 
 void AnswerSink::reasoning(std::string_view piece) {
+  flush_content();
+  if (stopped()) return;  // content that ended came before it
   size_t begin = 0;
   if (!reasoning_begun_ || reasoning_join_) {
     begin = std::min(piece.find_first_not_of(kSpaces), piece.size());
     if (begin == piece.size()) return;
-    flush_content();
     if (reasoning_begun_) push_text(AnswerPart::reasoning, "\n");
     reasoning_begun_ = true;
     reasoning_join_ = false;
@@ -69,7 +70,6 @@ void AnswerSink::reasoning(std::string_view piece) {
     reasoning_space_.append(piece);
     return;
   }
-  flush_content();
   std::string out = std::move(reasoning_space_);
   reasoning_space_.assign(piece.substr(last + 1));
   out.append(piece.substr(begin, last + 1 - begin));

@@ -60,6 +60,7 @@ class AnswerSink final : public CallTarget {
   void declared_call(ReadCall call);
 
   void warn(int rule, std::string code, std::string detail);
+  void flush_content();  // brings stopped() up to date
   AnswerEvents take();
   AnswerEnd finish(EngineFinish reason);
   [[nodiscard]] bool stopped() const { return stops_.stopped(); }
@@ -67,7 +68,6 @@ class AnswerSink final : public CallTarget {
   [[nodiscard]] bool call_shaped() const { return call_shaped_; }
 
  private:
-  void flush_content();
   void push_text(AnswerPart part, std::string text);
   [[nodiscard]] bool wants_call() const;
   [[nodiscard]] std::string fresh_id();

@@ -16,10 +16,15 @@ std::unique_ptr<AnswerReader> make_reader(const ParseOptions& options, bool call
   return messages ? message_reader(options, calls, sink) : marker_reader(options, calls, sink);
 }
 
+ParseOptions without_stops(ParseOptions options) {
+  options.stop.clear();
+  return options;
+}
+
 // A second parser that only looks: is there a call where the client wants none (R17)?
 struct Watcher {
   explicit Watcher(const ParseOptions& base)
-      : options(base), sink(options), reader(make_reader(options, true, sink)) {}
+      : options(without_stops(base)), sink(options), reader(make_reader(options, true, sink)) {}
 
   ParseOptions options;
   AnswerSink sink;
@@ -103,10 +108,19 @@ class AnswerParser::Impl {
       read(utf8::repair(text));
       return;
     }
-    reader_->feed(text);
-    if (watcher_ == nullptr) return;
-    watcher_->reader->feed(text);
-    watcher_->sink.take();
+    if (watcher_ == nullptr) {
+      reader_->feed(text);
+      return;
+    }
+    // What comes behind a stop string does not count for the watcher either.
+    const size_t step = options_.stop.empty() ? text.size() : 1;
+    for (size_t at = 0; at < text.size() && !sink_.stopped(); at += step) {
+      const std::string_view piece = std::string_view(text).substr(at, step);
+      reader_->feed(piece);
+      sink_.flush_content();
+      watcher_->reader->feed(piece);
+      watcher_->sink.take();
+    }
   }
 
   const ParseOptions options_;
