@@ -2,7 +2,7 @@
 // KV pages, recurrent state or workspace reserves the bytes first and holds the Reservation as long
 // as the memory; its destructor gives them back. Several threads may reserve at once.
 //
-// Errors: exhausted, with the numbers, when the limit of a tag or of the whole would be passed.
+// Errors: exhausted, with the numbers, when the limit of the tag would be passed.
 // At destruction the ledger CHECKs that every byte came home.
 #pragma once
 

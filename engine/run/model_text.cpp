@@ -115,6 +115,13 @@ std::vector<int64_t> ModelText::token_counts_at(const std::vector<MessageEnd>& e
 }
 
 Result<protocol::Tokens> ModelText::tokenize(const protocol::Tokenize& request) const {
+  // Pieces travel as arrays of numbers and take some eighty bytes of memory per byte of text.
+  constexpr size_t kPiecesBytesMax = size_t{4} << 20;
+  if (request.with_pieces && request.content.size() > kPiecesBytesMax) {
+    return make_error(Errc::too_large, "text of " + std::to_string(request.content.size()) +
+                                           " bytes, with pieces the limit is " +
+                                           std::to_string(kPiecesBytesMax));
+  }
   protocol::Tokens reply;
   TRY_ASSIGN(reply.tokens,
              tokenizer_.encode(request.content, {.parse_special = request.parse_special,

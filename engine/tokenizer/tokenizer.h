@@ -36,7 +36,8 @@ struct TokenizerLimits {
   size_t tokens_max = size_t{1} << 20;
   size_t merges_max = size_t{1} << 21;
   size_t token_bytes_max = size_t{1} << 12;
-  size_t text_bytes_max = size_t{64} << 20;  // of one encode()
+  // Of one encode(), whose scratch is up to 32 bytes per byte of text.
+  size_t text_bytes_max = size_t{16} << 20;
 };
 
 // tokenizer.ggml.token_type

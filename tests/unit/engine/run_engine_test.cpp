@@ -137,6 +137,15 @@ TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   std::string joined;
   for (const std::string& piece : tokens->pieces) joined += piece;
   CHECK(joined == tokenize.content);
+
+  // Pieces of a huge text would take gigabytes: refused, and the engine goes on.
+  tokenize.content = std::string((size_t{4} << 20) + 1, 'a');
+  REQUIRE(client->send(FrameType::tokenize, 21, tokenize.to_json()).ok());
+  const auto refused = client->next_of(21);
+  REQUIRE(refused.ok());
+  CHECK(refused->type == FrameType::failed);
+  CHECK(refused->payload.find("too_large") != std::string::npos);
+  CHECK(client->prepare_text(22, "still here").ok());
 }
 
 TEST_CASE("engine: units of a quantum and an inherited socket change no answer") {
