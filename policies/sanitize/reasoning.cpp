@@ -186,11 +186,12 @@ void write_budget(Draft& draft, const Wish& wish, bool thinking) {
   }
 }
 
-// The wish to think would be lost on a way that leads through here twice: nothing that is sent says
-// it.
+// A wish that nothing sent would tell: a second pass would take the short call for one without a
+// wish.
 bool wish_needs_a_word(const Draft& draft, const Wish& wish) {
-  if (!wish.has_budget || wish.flag.has_value() || wish.word != Word::absent) return false;
-  return budget_name(draft.target).empty() || !wish.budget.has_value();
+  if (!is_short(draft) || !wish.wants_on() || wish.word != Word::absent) return false;
+  const bool budget_is_sent = !budget_name(draft.target).empty() && wish.budget.has_value();
+  return !budget_is_sent;
 }
 
 void decide_switched(Draft& draft, const Wish& wish) {
@@ -234,7 +235,7 @@ void decide_unavoidable(Draft& draft, const Wish& wish) {
     word = "low";
   } else if (wish.word != Word::absent) {
     word = on_scale(draft.profile.effort_scale, wish.word);
-  } else if (wish_needs_a_word(draft, wish) || wish.flag == true) {
+  } else if (wish_needs_a_word(draft, wish)) {
     word = "medium";
   }
   if (wish.wants_off()) {
