@@ -74,19 +74,29 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
                                          " rows");
   }
   loaded->step_limits = step_limits_from(options);
-  const budget::PlanInput input = loaded->plan_input(options);
+  TRY_ASSIGN(const budget::PlanInput input, loaded->plan_input(options));
   log::info("memory plan: " + budget::plan_text(budget::make_plan(input)));
   if (options.memory_limit_bytes > 0) {
     TRY(budget::check_plan(input, options.memory_limit_bytes));
   }
-  TRY(loaded->allocate(options));
+  TRY(loaded->allocate(options, input));
   loaded->fill_facts(file, options);
   return loaded;
 }
 
-budget::PlanInput LoadedModel::plan_input(const EngineOptions& options) const {
+// A crafted file with large options must be an error here and no broken promise to the plan.
+Result<budget::PlanInput> LoadedModel::plan_input(const EngineOptions& options) const {
   const StateShape shape = model->state_shape(options.context_tokens);
   const int64_t full = PagePool::pages_for_tokens(shape.tokens_max) * shape.page_bytes;
+  constexpr int64_t kTermBytesMax = int64_t{1} << 50;
+  if (std::max(full, shape.recurrent_bytes) > kTermBytesMax / options.slots ||
+      model->weight_bytes() > kTermBytesMax) {
+    return make_error(Errc::too_large,
+                      std::to_string(options.slots) + " slots of " + std::to_string(full) +
+                          " bytes of kv and " + std::to_string(shape.recurrent_bytes) +
+                          " bytes of state, weights of " +
+                          std::to_string(model->weight_bytes()) + " bytes");
+  }
   budget::PlanInput input;
   input.weights_bytes = model->weight_bytes();
   input.kv_bytes = options.kv_bytes > 0 ? options.kv_bytes : full * options.slots;
@@ -102,8 +112,8 @@ int64_t LoadedModel::scratch_bytes(const EngineOptions& options) const {
   return threads_of(options) * static_cast<int64_t>(Step::scratch_bytes_per_thread(*model));
 }
 
-Result<void> LoadedModel::allocate(const EngineOptions& options) {
-  const budget::PlanInput input = plan_input(options);
+Result<void> LoadedModel::allocate(const EngineOptions& options,
+                                   const budget::PlanInput& input) {
   TRY_ASSIGN(weights, ledger.reserve(budget::Tag::weights, input.weights_bytes));
   TRY_ASSIGN(tokenizer, ledger.reserve(budget::Tag::tokenizer, input.tokenizer_bytes));
   const StateShape shape = model->state_shape(options.context_tokens);

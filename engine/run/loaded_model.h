@@ -50,9 +50,9 @@ class LoadedModel {
   std::unique_ptr<Step> step;
 
  private:
-  [[nodiscard]] budget::PlanInput plan_input(const EngineOptions& options) const;
+  [[nodiscard]] Result<budget::PlanInput> plan_input(const EngineOptions& options) const;
   [[nodiscard]] int64_t scratch_bytes(const EngineOptions& options) const;
-  Result<void> allocate(const EngineOptions& options);
+  Result<void> allocate(const EngineOptions& options, const budget::PlanInput& input);
   void fill_facts(const GgufFile& file, const EngineOptions& options);
 };
 
