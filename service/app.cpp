@@ -75,6 +75,15 @@ class StopSignal {
   Fd wake_;
 };
 
+Result<Fd> take_lock(const std::string& key, const std::string& directory) {
+  const std::string path = directory + "/tandemd.lock";
+  Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.valid()) return errno_error(Errc::io, "open " + path, errno);
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  return make_error(Errc::io, "another tandemd runs with " + key + " " + directory + " (its lock " +
+                                  path + " is taken)");
+}
+
 class App {
  public:
   App(const Config& config, const StopSignal& stop_signal)
@@ -96,7 +105,8 @@ class App {
   const StopSignal& stop_signal_;
   SystemClock clock_;
   Metrics metrics_;
-  Fd lock_;
+  Fd run_lock_;
+  Fd state_lock_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<Launcher> launcher_;
@@ -123,14 +133,11 @@ Result<void> App::start() {
 Result<void> App::prepare_directories() {
   TRY(make_directory(config_.server.state_dir, 0700));
   TRY(make_directory(config_.server.run_dir, 0750));
-  const std::string path = config_.server.run_dir + "/tandemd.lock";
-  lock_ = Fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock_.valid()) return errno_error(Errc::io, "open " + path, errno);
-  // Two of them would fight over the engines.
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
-    return make_error(Errc::io, "another tandemd runs with run_dir " + config_.server.run_dir +
-                                    " (its lock " + path + " is taken)");
-  }
+  // Two of them would fight over the engines, and write to one database (which some versions of SQLite
+  // do not survive).
+  TRY_ASSIGN(run_lock_, take_lock("run_dir", config_.server.run_dir));
+  if (config_.server.state_dir == config_.server.run_dir) return {};
+  TRY_ASSIGN(state_lock_, take_lock("state_dir", config_.server.state_dir));
   return {};
 }
 
@@ -171,8 +178,15 @@ Result<void> App::start_http() {
     TRY_ASSIGN(Fd listener, listen_tcp(listen.host, listen.port));
     listeners.push_back(std::move(listener));
   }
+  // A passed socket says for itself where it listens; the configuration knows nothing of it.
+  bool loopback = true;
+  for (const Fd& listener : listeners) loopback = loopback && bound_to_loopback(listener);
+  if (!loopback && !config_.server.require_key) {
+    return make_error(Errc::invalid_argument,
+                      "server.require_key is false, but a passed socket listens outside loopback");
+  }
   // Outside loopback clients come by whatever name the network gives this machine.
-  options.check_host = listen.loopback || !options.hosts.empty();
+  options.check_host = loopback || !options.hosts.empty();
   TRY_ASSIGN(const uint16_t port, bound_port(listeners[0]));
   const bool v6 = listen.host.find(':') != std::string::npos;
   address_ = "http://" + (v6 ? "[" + listen.host + "]" : listen.host) + ":" + std::to_string(port);

@@ -104,7 +104,7 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
        1, 1 << 16},
       {"threads", &M::threads, integer, "compute threads; 0: one per core", 0, 1024},
       {"queue_max", &M::queue_max, integer,
-       "requests that may wait for a slot; more are answered with 429", 0, 1 << 16},
+       "requests that may wait for a slot; more are answered with 429", 0, 1 << 12},
       {"memory_limit", &M::memory_limit_bytes, bytes,
        "the engine refuses to load when its memory plan is larger; 0B: no limit", 0,
        int64_t{1} << 50},

@@ -33,12 +33,6 @@ std::string last_line(const std::string& path) {
   return utf8::repair(text.substr(start == std::string::npos ? 0 : start + 1, kLineBytesMax));
 }
 
-// Whose files and signals are ours. Root may run its engines as somebody else.
-bool is_ours(pid_t pid) {
-  const auto uid = process_uid(pid);
-  return uid.ok() && (*uid == ::geteuid() || ::geteuid() == 0);
-}
-
 std::vector<std::string> model_arguments(const SlotOptions& options) {
   const ModelConfig& model = options.model;
   std::vector<std::string> out{"--model", model.file, "--name", model.name};
@@ -137,7 +131,7 @@ bool EngineSlot::adopt_by_socket() {
   if (!epoch.ok()) return false;
   const auto pid = static_cast<pid_t>(tenant_.client().peer_pid());
   auto process = Process::open(pid);
-  if (!process.ok() || !is_ours(pid)) {
+  if (!process.ok() || !process_is_ours(pid)) {
     tenant_.client().detach("the engine has ended, or is of another user");
     return false;
   }
@@ -160,7 +154,7 @@ bool EngineSlot::adopt_by_record() {
   auto process = Process::open(pid);
   if (!process.ok()) return false;
   const auto ticks = process_start_ticks(pid);
-  if (!ticks.ok() || *ticks != static_cast<uint64_t>(record->start_ticks) || !is_ours(pid)) {
+  if (!ticks.ok() || *ticks != static_cast<uint64_t>(record->start_ticks) || !process_is_ours(pid)) {
     return false;
   }
   process_ = std::move(*process);

@@ -88,4 +88,9 @@ Result<uid_t> process_uid(pid_t pid) {
   return status.st_uid;
 }
 
+bool process_is_ours(pid_t pid) {
+  const auto uid = process_uid(pid);
+  return uid.ok() && (*uid == ::geteuid() || ::geteuid() == 0);
+}
+
 }  // namespace tandem::service

@@ -40,5 +40,7 @@ class Process {
 // Clock ticks since boot at which the process started: with the pid, the identity of a process.
 Result<uint64_t> process_start_ticks(pid_t pid);
 Result<uid_t> process_uid(pid_t pid);
+// Runs as this user; root may run its engines as somebody else.
+bool process_is_ours(pid_t pid);
 
 }  // namespace tandem::service

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/overloaded.h"
+#include "service/leftover_engine.h"
 
 namespace tandem::service {
 
@@ -51,6 +52,8 @@ void Supervisor::Seat::on_lost(uint64_t epoch, std::string reason) {
 Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
                        std::function<void()> on_change)
     : clock_(clock),
+      launcher_(launcher),
+      run_dir_(config.server.run_dir),
       on_change_(std::move(on_change)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK(wake_.valid());
@@ -88,6 +91,7 @@ void Supervisor::run(const std::stop_token& stop) {
 }
 
 void Supervisor::begin() {
+  if (seats_.size() == 1) (void)end_leftover_engine(run_dir_, "optional", launcher_);
   for (size_t i = 0; i < seats_.size(); ++i) seats_[i]->slot.begin(i == 0);
 }
 

@@ -110,6 +110,8 @@ class Supervisor final : public ModelDirectory {
   [[nodiscard]] std::string states() const;
 
   const Clock& clock_;
+  Launcher& launcher_;
+  const std::string run_dir_;
   const std::function<void()> on_change_;
   std::atomic<bool> draining_{false};
   Fd wake_;

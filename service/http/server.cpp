@@ -192,6 +192,20 @@ Result<Fd> listen_tcp(const std::string& host, uint16_t port) {
   return socket;
 }
 
+bool bound_to_loopback(const Fd& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &length) < 0) return false;
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address.ss_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
+  }
+  return address.ss_family == AF_UNIX;
+}
+
 Result<uint16_t> bound_port(const Fd& listener) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;

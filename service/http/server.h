@@ -77,5 +77,7 @@ class HttpServer {
 Result<Fd> listen_tcp(const std::string& host, uint16_t port);
 // Port a listener is bound to.
 Result<uint16_t> bound_port(const Fd& listener);
+// Only this machine can reach it.
+bool bound_to_loopback(const Fd& listener);
 
 }  // namespace tandem::service

@@ -26,6 +26,12 @@ std::string concrete(const Route& route) {
 
 }  // namespace
 
+TEST_CASE("listeners: only loopback addresses are loopback") {
+  CHECK(bound_to_loopback(listen_tcp("127.0.0.1", 0).value()));
+  CHECK(bound_to_loopback(listen_tcp("127.9.8.7", 0).value()));
+  CHECK_FALSE(bound_to_loopback(listen_tcp("0.0.0.0", 0).value()));
+}
+
 TEST_CASE("routes: without a key only the listed ones answer") {
   TestServer server;
   const std::vector<std::string> open = {"/", "/health", "/healthz", "/livez", "/readyz"};

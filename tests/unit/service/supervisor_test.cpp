@@ -170,6 +170,24 @@ TEST_CASE("after kill -9 of the host the engines are adopted, not started again"
   CHECK(prepare_text(world.tenant())->prepared().prompt_tokens == 2);
 }
 
+TEST_CASE("an engine of a model that is no longer configured is told to end") {
+  for (const char* gone : {"", ".sock", ".json"}) {  // either is enough to find it
+    World world;
+    run_and_kill_host(world);
+    const std::string base = world.dir.path() + "/engine-optional";
+    const auto record = read_engine_record(base + ".json");
+    REQUIRE(record.ok());
+    auto left = Process::open(static_cast<pid_t>(record->pid));
+    REQUIRE(left.ok());
+    if (*gone != '\0') std::filesystem::remove(base + gone);
+    world.config.optional_model.reset();
+    world.begin();
+    CHECK(left->wait(std::chrono::seconds(10)));
+    CHECK(world.until_ready(0));
+    CHECK(world.status().adopted);
+  }
+}
+
 TEST_CASE("an engine without a record that listens late is adopted, not joined by a second one") {
   World world;
   run_and_kill_host(world);

@@ -212,6 +212,15 @@ TEST_CASE("a second tandemd on the same directory is refused and harms nobody") 
   REQUIRE(second.wait(seconds(10)));
   CHECK(second.reap() == "exit code 1");
   CHECK(daemon.log().find("another tandemd runs with run_dir") != std::string::npos);
+  // Nor may two share the database only.
+  std::ifstream config(daemon.config_path());
+  std::string text{std::istreambuf_iterator<char>(config), {}};
+  text.insert(text.find("[engines]"), "run_dir = \"run2\"\n");
+  std::ofstream(daemon.config_path()) << text;
+  Process third = daemon.launch();
+  REQUIRE(third.wait(seconds(10)));
+  CHECK(third.reap() == "exit code 1");
+  CHECK(daemon.log().find("another tandemd runs with state_dir") != std::string::npos);
   CHECK(daemon.chat("alpha").http->status == 200);
 }
 
