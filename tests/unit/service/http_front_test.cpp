@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 
-#include "service/http/worker_queue.h"
 #include "tests/unit/service/http_harness.h"
 
 // After the product's headers: it replaces their CHECK.
@@ -473,60 +472,6 @@ TEST_CASE("front: bodies on their way are bounded together") {
   CHECK(second.read().status == 503);
   first.close();
   CHECK(eventually([&] { return server.server.front_counters().buffered_bytes.load() == 0; }));
-}
-
-TEST_CASE("front: the worker that went idle last is the next to work") {
-  WorkerQueue queue(1);
-  constexpr size_t kWorkers = 4;
-  std::array<std::atomic<int>, kWorkers> served{};
-  std::vector<std::jthread> workers;
-  for (size_t i = 0; i < kWorkers; ++i) {
-    workers.emplace_back([&queue, &count = served[i]] {
-      WorkerQueue::Seat seat;
-      while (queue.pop(seat).has_value()) ++count;
-    });
-  }
-  const auto push = [&queue] {
-    ReadyRequest request;
-    return queue.try_push(request);
-  };
-  for (int i = 0; i < 200; ++i) {
-    REQUIRE(push());
-    REQUIRE(eventually([&] { return queue.in_hand() == 0; }));
-  }
-  int most = 0;
-  int sum = 0;
-  for (const auto& count : served) {
-    most = std::max(most, count.load());
-    sum += count.load();
-  }
-  CHECK(sum == 200);
-  CHECK(most >= 190);  // a worker that starts late may take a turn
-  queue.close();
-  workers.clear();
-  CHECK_FALSE(push());
-}
-
-TEST_CASE("front: requests wait in order, up to the bound, and are drained on close") {
-  WorkerQueue queue(2);
-  const auto push = [&queue](const char* id) {
-    ReadyRequest request;
-    request.admission.request_id = id;
-    const bool taken = queue.try_push(request);
-    CHECK(request.admission.request_id.empty() == taken);
-    return taken;
-  };
-  CHECK(push("first request"));
-  CHECK(push("second request"));
-  CHECK_FALSE(push("third request"));
-  CHECK(queue.waiting() == 2);
-  queue.close();
-  WorkerQueue::Seat seat;
-  CHECK(queue.pop(seat)->admission.request_id == "first request");
-  CHECK(queue.in_hand() == 2);
-  CHECK(queue.pop(seat)->admission.request_id == "second request");
-  CHECK_FALSE(queue.pop(seat).has_value());
-  CHECK(queue.in_hand() == 0);
 }
 
 }  // namespace tandem::service
