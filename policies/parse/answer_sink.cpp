@@ -177,6 +177,10 @@ void AnswerSink::warn(int rule, std::string code, std::string detail) {
 
 void AnswerSink::flush_content() {
   if (content_.empty()) return;
+  if (stops_.passes_all()) {
+    push_text(AnswerPart::content, std::exchange(content_, std::string()));
+    return;
+  }
   std::string out;
   stops_.feed(content_, out);
   content_.clear();

@@ -1,5 +1,6 @@
 #include "policies/parse/parse.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +20,11 @@ std::unique_ptr<AnswerReader> make_reader(const ParseOptions& options, bool call
 ParseOptions without_stops(ParseOptions options) {
   options.stop.clear();
   return options;
+}
+
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
 // A second parser that only looks: is there a call where the client wants none (R17)?
@@ -71,12 +77,14 @@ class AnswerParser::Impl {
 
   AnswerEvents feed(std::string_view text) {
     CHECK(!finished_);
-    std::string whole = std::exchange(tail_, std::string());
-    whole.append(text);
-    const size_t complete = utf8::complete_prefix(whole);
-    tail_ = whole.substr(complete);
-    whole.resize(complete);
-    read(whole);
+    std::string joined;
+    if (!tail_.empty()) {
+      joined = std::exchange(tail_, std::string()).append(text);
+      text = joined;
+    }
+    const size_t complete = utf8::complete_prefix(text);
+    tail_.assign(text.substr(complete));
+    read(text.substr(0, complete));
     return sink_.take();
   }
 
@@ -102,9 +110,9 @@ class AnswerParser::Impl {
     return !options_.tools.empty() && options_.choice != CallChoice::none && !options_.off[12];
   }
 
-  void read(const std::string& text) {
+  void read(std::string_view text) {
     if (text.empty() || sink_.stopped()) return;
-    if (!utf8::is_valid(text)) {
+    if (!is_ascii(text) && !utf8::is_valid(text)) {
       read(utf8::repair(text));
       return;
     }
@@ -115,7 +123,7 @@ class AnswerParser::Impl {
     // What comes behind a stop string does not count for the watcher either.
     const size_t step = options_.stop.empty() ? text.size() : 1;
     for (size_t at = 0; at < text.size() && !sink_.stopped(); at += step) {
-      const std::string_view piece = std::string_view(text).substr(at, step);
+      const std::string_view piece = text.substr(at, step);
       reader_->feed(piece);
       sink_.flush_content();
       watcher_->reader->feed(piece);

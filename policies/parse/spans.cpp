@@ -47,8 +47,7 @@ bool GemmaSpan::step(char c) {
     }
     return false;
   }
-  // The quote inside a delimiter that is on its way does not open a string.
-  if (delimiter_matched_ > 1) return false;
+  // A delimiter that is on its way reads as a word here, so that its quote opens no string.
   return structure(c);
 }
 

@@ -17,6 +17,7 @@ class StopFilter {
   void feed(std::string_view text, std::string& out);
   void finish(std::string& out);
   [[nodiscard]] bool stopped() const { return stopped_; }
+  [[nodiscard]] bool passes_all() const { return patterns_.empty(); }
 
  private:
   struct Pattern {

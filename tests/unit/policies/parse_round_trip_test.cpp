@@ -144,7 +144,7 @@ TEST_CASE("no beginning of a call is reported as a call") {
     Json arguments = random_arguments(random);
     arguments.set("o", Json::object({{"k", Json("v")}}));
     const std::string text = print_call(syntax, arguments);
-    const size_t call_end = syntax == ToolSyntax::qwen_xml ? text.rfind("</tool_call>") - 1
+    const size_t call_end = syntax == ToolSyntax::qwen_xml ? text.rfind("</tool_call>") + 1
                                                            : text.rfind('}') + 1;
     for (size_t n = 0; n < call_end; ++n) {
       const std::string cut = text.substr(0, n);
