@@ -6,7 +6,17 @@
 namespace tandem::policies {
 namespace {
 
-constexpr std::string_view kSpaces = " \t\r\n\v\f";
+// Of a piece: where it begins and ends without white space. Both 0 where it is nothing else.
+struct Words {
+  size_t begin = 0;
+  size_t end = 0;
+};
+Words words_of(std::string_view piece) {
+  Words words{0, piece.size()};
+  while (words.end > 0 && is_space_byte(piece[words.end - 1])) --words.end;
+  while (words.begin < words.end && is_space_byte(piece[words.begin])) ++words.begin;
+  return words;
+}
 
 uint64_t mix(uint64_t value) {  // splitmix64's finaliser: every bit of the input reaches every other
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9U;
@@ -15,8 +25,6 @@ uint64_t mix(uint64_t value) {  // splitmix64's finaliser: every bit of the inpu
 }
 
 }  // namespace
-
-bool is_space_byte(char c) { return kSpaces.find(c) != std::string_view::npos; }
 
 std::string made_up_id(std::string_view seed, int64_t number, bool nine_characters) {
   static constexpr std::string_view kDigits =
@@ -57,22 +65,21 @@ void AnswerSink::push_text(AnswerPart part, std::string text) {
 void AnswerSink::reasoning(std::string_view piece) {
   flush_content();
   if (stopped()) return;  // content that ended came before it
+  const Words words = words_of(piece);
   size_t begin = 0;
   if (!reasoning_begun_ || reasoning_join_) {
-    begin = std::min(piece.find_first_not_of(kSpaces), piece.size());
-    if (begin == piece.size()) return;
+    if (words.end == 0) return;
+    begin = words.begin;
     if (reasoning_begun_) push_text(AnswerPart::reasoning, "\n");
     reasoning_begun_ = true;
     reasoning_join_ = false;
   }
-  const size_t last = piece.find_last_not_of(kSpaces);
-  if (last == std::string_view::npos) {
+  if (words.end == 0) {
     reasoning_space_.append(piece);
     return;
   }
-  std::string out = std::move(reasoning_space_);
-  reasoning_space_.assign(piece.substr(last + 1));
-  out.append(piece.substr(begin, last + 1 - begin));
+  std::string out = std::exchange(reasoning_space_, std::string(piece.substr(words.end)));
+  out.append(piece.substr(begin, words.end - begin));
   push_text(AnswerPart::reasoning, std::move(out));
 }
 
@@ -82,23 +89,19 @@ void AnswerSink::next_reasoning_part() {
 }
 
 void AnswerSink::text(std::string_view piece) {
-  if (content_skip_space_) {
-    const size_t begin = piece.find_first_not_of(kSpaces);
-    if (begin == std::string_view::npos) return;
-    piece.remove_prefix(begin);
-    content_skip_space_ = false;
-  }
-  const size_t last = piece.find_last_not_of(kSpaces);
-  if (last == std::string_view::npos) {
-    content_space_.append(piece);
+  const Words words = words_of(piece);
+  if (words.end == 0) {
+    if (!content_skip_space_) content_space_.append(piece);
     return;
   }
   if (content_join_ && content_begun_) content_.push_back('\n');
   content_join_ = false;
   content_begun_ = true;
   content_ += content_space_;
-  content_space_.assign(piece.substr(last + 1));
-  content_.append(piece.substr(0, last + 1));
+  content_space_.assign(piece.substr(words.end));
+  const size_t begin = content_skip_space_ ? words.begin : 0;
+  content_skip_space_ = false;
+  content_.append(piece.substr(begin, words.end - begin));
 }
 
 void AnswerSink::verbatim_content(std::string_view piece) {

@@ -25,7 +25,8 @@ struct ReadCall {
   std::string verbatim_arguments;  // its text, where the engine wrote it; empty: printed anew
 };
 
-bool is_space_byte(char c);
+// Space, tab, line feed, vertical tab, form feed, carriage return.
+inline bool is_space_byte(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // What a reader of content needs; a reader inside the thought writes to a trial instead (R16).
 class CallTarget {
