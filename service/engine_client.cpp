@@ -34,7 +34,7 @@ std::string bad_frame(const Frame& frame, const Error& error) {
 
 Result<Json> payload_json(const Frame& frame) {
   if (frame.payload.empty()) return Json::object();
-  return parse_json(frame.payload, {.bytes_max = kFramePayloadBytesMax});
+  return parse_json(frame.payload, {.bytes_max = kFramePayloadBytesMax, .values_max = 8'000'000});
 }
 
 }  // namespace

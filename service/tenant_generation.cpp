@@ -8,7 +8,7 @@ namespace {
 
 // What a frame for an open submit means.
 std::variant<protocol::Event, Error> decode(const Frame& frame) {
-  auto json = parse_json(frame.payload, {.bytes_max = kFramePayloadBytesMax});
+  auto json = parse_json(frame.payload, {.bytes_max = kFramePayloadBytesMax, .values_max = 8'000'000});
   if (!json.ok()) return std::move(json).error();
   if (frame.type == FrameType::event) {
     auto event = protocol::Event::from_json(*json);
