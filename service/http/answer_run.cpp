@@ -64,6 +64,13 @@ std::optional<GenerationEvent> AnswerRun::next_event(SteadyTime deadline) {
   return std::nullopt;
 }
 
+// Asks the generations: one that has just ended stays in running_ until the next refill.
+bool AnswerRun::done() const {
+  return next_part_ == parts_.size() && !failure_.has_value() &&
+         std::all_of(running_.begin(), running_.end(),
+                     [](const Running& running) { return running.generation->done(); });
+}
+
 void AnswerRun::cancel() {
   next_part_ = parts_.size();
   for (Running& running : running_) running.generation->cancel();

@@ -28,7 +28,8 @@ class AnswerRun {
   Result<void> start();
   // The next event of any choice; empty when none came before the deadline, or when done().
   std::optional<GenerationEvent> next_event(SteadyTime deadline);
-  [[nodiscard]] bool done() const { return running_.empty() && next_part_ == parts_.size(); }
+  // Every choice has ended and its last event was taken.
+  [[nodiscard]] bool done() const;
   void cancel();
 
  private:

@@ -91,6 +91,21 @@ TEST_CASE("chat: a stream has one event for each token, and ends with usage and 
   CHECK(server.records.wait(1).at(0).outcome == Outcome::finished);
 }
 
+// Events that wait are written together, a bounded number at a time: an end that is the last of
+// such a group must end the answer as well.
+TEST_CASE("chat: a stream ends whatever the number of its tokens") {
+  TestServer server;
+  for (size_t tokens = 1; tokens <= 90; ++tokens) {
+    server.models.second.script.tokens.assign(tokens, "x");
+    const Reply reply = ask(server, request("POST", kChat,
+                                            R"({"model":"optional","stream":true,
+        "messages":[{"role":"user","content":"hi"}]})"));
+    CHECK(reply.complete);
+    REQUIRE(reply.events().size() == tokens + 2);
+    REQUIRE(reply.events().back() == "[DONE]");
+  }
+}
+
 TEST_CASE("chat: an engine that fails inside a stream leaves an error event and no clean end") {
   TestServer server;
   server.models.first.script.fail_at_end = make_error(Errc::unavailable, "the engine was lost");
