@@ -314,6 +314,36 @@ void check_relations(Config& config, const std::string& base_dir, Reader& reader
   check_names(config, reader);
 }
 
+// The line of the first character outside ASCII that stands in neither a string nor a comment, or 0.
+// TOML 1.0 allows none there, and toml++ 3.3 has undefined behaviour for some of them.
+int64_t line_of_stray_character(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  int64_t line = 1;
+  std::string_view quote;  // of the string that is open; "#" stands for a comment
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    const std::string_view rest = text.substr(i);
+    if (c == '\n') {
+      ++line;
+      if (quote.size() == 1) quote = {};  // ends a comment, and breaks a string of one line
+    } else if (quote.empty()) {
+      if (static_cast<unsigned char>(c) >= 0x80) return line;
+      for (const std::string_view opener : {"\"\"\"", "'''", "\"", "'", "#"}) {
+        if (!rest.starts_with(opener)) continue;
+        quote = opener;
+        i += opener.size() - 1;
+        break;
+      }
+    } else if (c == '\\' && quote.front() == '"' && !rest.substr(1).starts_with('\n')) {
+      ++i;
+    } else if (quote != "#" && rest.starts_with(quote)) {
+      i += quote.size() - 1;
+      quote = {};
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 ParsedConfig parse_config(std::string_view text, const std::string& base_dir) {
@@ -321,6 +351,10 @@ ParsedConfig parse_config(std::string_view text, const std::string& base_dir) {
   Reader reader(base_dir, parsed.problems);
   if (text.size() > kConfigBytesMax) {
     reader.problem(0, "", "the file has more than " + bytes_text(kConfigBytesMax));
+    return parsed;
+  }
+  if (const int64_t line = line_of_stray_character(text); line > 0) {
+    reader.problem(line, "", "characters outside ASCII may stand in strings and comments only");
     return parsed;
   }
   const toml::parse_result result = toml::parse(text);

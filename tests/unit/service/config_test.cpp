@@ -140,6 +140,23 @@ TEST_CASE("a duplicate key and broken TOML name their line") {
   CHECK(header[0].starts_with("2 "));
 }
 
+TEST_CASE("characters outside ASCII stand in strings and comments only") {
+  const std::string rest = "[model.default]\nname = \"m\"\nfile = \"/f\"\n";
+  for (const char* good : {"# \u00e9\n", "[server] # \"\u00e9\n", "\xEF\xBB\xBF# x\n",
+                           "# it's\n# \u00e9\n"}) {
+    CHECK(problems(good + rest).empty());
+  }
+  CHECK(problems("[model.default]\nname = \"m\"\nfile = \"/\\\"\u00e9'#\"\n").empty());
+  CHECK(problems("[model.default]\nname = \"m\"\nfile = '/\\\u00e9'\n").empty());
+  for (const char* bad : {"\n[server\u01b8]\n", "[server]\n\u00e9 = 1\n", "# x\nlisten\u00a0= 1\n",
+                          "a = '\\'\nb\u00e9 = 1\n"}) {
+    const auto found = problems(bad + rest);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].starts_with("2 "));
+    CHECK(found[0].find("outside ASCII") != std::string::npos);
+  }
+}
+
 TEST_CASE("an empty file lacks the default model") {
   CHECK(problems("") == std::vector<std::string>{
                             "0 model.default: is required: the model that everybody uses"});
