@@ -153,7 +153,6 @@ TEST_CASE("characters outside ASCII stand in strings and comments only") {
     const auto found = problems(bad + rest);
     REQUIRE(found.size() == 1);
     CHECK(found[0].starts_with("2 "));
-    CHECK(found[0].find("outside ASCII") != std::string::npos);
   }
 }
 
