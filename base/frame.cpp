@@ -6,7 +6,7 @@
 
 namespace tandem {
 
-bool is_known_frame_type(uint8_t type) { return (type >= 1 && type <= 11) || (type >= 65 && type <= 74); }
+bool is_known_frame_type(uint8_t type) { return (type >= 1 && type <= 12) || (type >= 65 && type <= 74); }
 
 const char* frame_type_name(FrameType type) noexcept {
   switch (type) {
@@ -21,6 +21,7 @@ const char* frame_type_name(FrameType type) noexcept {
     case FrameType::tokenize: return "tokenize";
     case FrameType::detokenize: return "detokenize";
     case FrameType::release: return "release";
+    case FrameType::render: return "render";
     case FrameType::welcome: return "welcome";
     case FrameType::prepared: return "prepared";
     case FrameType::event: return "event";

@@ -30,6 +30,7 @@ enum class FrameType : uint8_t {
   tokenize = 9,
   detokenize = 10,
   release = 11,
+  render = 12,
   // engine to client
   welcome = 65,
   prepared = 66,

@@ -66,6 +66,7 @@ Json ModelFacts::to_json() const {
                        {"has_draft_block", has_draft_block},
                        {"isa", isa},
                        {"threads", threads},
+                       {"family", family},
                        {"sampling", sampling}});
 }
 
@@ -88,6 +89,7 @@ Result<ModelFacts> ModelFacts::from_json(const Json& json) {
   in.boolean("has_draft_block", out.has_draft_block);
   in.string("isa", out.isa);
   in.integer("threads", out.threads, 0);
+  in.optional_string("family", out.family);
   if (const Json* sampling = in.optional_object("sampling")) out.sampling = *sampling;
   TRY(in.status());
   return out;

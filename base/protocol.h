@@ -51,6 +51,9 @@ struct ModelFacts {
   bool has_draft_block = false;
   std::string isa;                 // instruction set that runs, "avx512_vnni"
   int64_t threads = 0;
+  // The family of policies/profile.h that the file's architecture, name and template look like; a guess,
+  // empty when there is none.
+  std::string family;
   // Sampling defaults from the file (general.sampling.*); an object, may be empty.
   Json sampling = Json::object();
 
@@ -90,6 +93,8 @@ struct PrepareChat {
   Json tools;                       // null: none
   Json template_args = Json::object();
   bool add_generation_prompt = true;
+  // The last message is the beginning of the answer: the prompt ends with its content.
+  bool continue_final_message = false;
 };
 struct PrepareText {
   std::string text;
@@ -99,8 +104,21 @@ struct PrepareText {
 struct PrepareTokens {
   std::vector<int32_t> tokens;  // ids are checked against the vocabulary
 };
+// What the answer must be. It is compiled with the prompt, off the step loop: a schema that cannot be
+// enforced fails the prepare (invalid_argument, the path inside the schema, all keywords in the message).
+enum class ConstraintKind : uint8_t { json_object, json_schema, tool_call };
+const char* constraint_kind_name(ConstraintKind kind) noexcept;
+struct Constraint {
+  ConstraintKind kind = ConstraintKind::json_object;
+  Json schema;               // json_schema
+  Json tools;                // tool_call: declarations as a request has them
+  std::string tool_name;     // tool_call: the only one allowed; empty: any
+  std::string syntax;        // tool_call: a name of policies::ToolSyntax
+  bool parallel_calls = true;  // tool_call: more than one may follow
+};
 struct Prepare {
   std::variant<PrepareChat, PrepareText, PrepareTokens> input;
+  std::optional<Constraint> constraint;
 
   [[nodiscard]] Json to_json() const;
   static Result<Prepare> from_json(const Json& json);
@@ -111,6 +129,8 @@ struct Prepared {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;             // what a submit now would not have to compute
   std::vector<int64_t> boundaries;       // token counts at which messages end, ascending
+  int64_t answer_tokens_min = 0;         // of the constraint: fewer can never be a whole answer
+  std::vector<std::string> warnings;     // parts of a tool's schema that are not enforced
 
   [[nodiscard]] Json to_json() const;
   static Result<Prepared> from_json(const Json& json);
@@ -132,6 +152,21 @@ struct Sampling {
   static Result<Sampling> from_json(const Json& json);
 };
 
+// How the raw text of the model is read (policies/parse/parse.h). Names and rules are those of policies.
+struct AnswerFormat {
+  std::string syntax;  // a name of policies::ToolSyntax
+  bool thinking_open = false;  // the prompt ended inside the think block
+  Json tools;                  // the client's declarations; null: none
+  Json tool_choice;            // the client's; null: none
+  bool parallel_calls = true;
+  bool nine_character_ids = false;
+  std::string id_seed;
+  std::vector<int32_t> rules_off;  // numbers of rules
+
+  [[nodiscard]] Json to_json() const;
+  static Result<AnswerFormat> from_json(const Json& json);
+};
+
 // submit: generate one choice from a prepared prompt. Answered by events, the last of which is a
 // finish, or by one `failed` frame: exactly one of the two ends the request.
 struct Submit {
@@ -143,6 +178,12 @@ struct Submit {
   bool prompt_logprobs = false;  // send one prompt event before the first token
   bool ignore_eos = false;
   bool keep_special = false;     // special tokens appear in the text
+  // None: the text goes out as it is. Set: events are typed, stop strings apply to content only.
+  std::optional<AnswerFormat> format;
+  // The think block is closed after this many tokens; -1: no budget. Wants a format.
+  int64_t thinking_tokens_max = -1;
+  // Of max_tokens, kept for the answer: the think block is closed when no more are left.
+  int64_t answer_tokens_reserved = 0;
   int64_t credit = 1024;         // token events the client will take before it grants more
 
   [[nodiscard]] Json to_json() const;
@@ -197,13 +238,19 @@ struct Timing {
   int64_t prefill_us = 0;  // first step to first token
   int64_t decode_us = 0;   // first token to last
 };
+struct Warning {
+  int64_t rule = 0;
+  std::string code;    // stable; docs/sanitizer.md
+  std::string detail;  // for people
+};
 struct FinishEvent {  // terminal
   FinishReason reason = FinishReason::stop;
   std::string text;           // rest of the text that was held back
   std::string stop_sequence;  // the stop string that matched, if any
   Usage usage;
   Timing timing;
-  std::vector<std::string> warnings;
+  std::vector<Warning> warnings;
+  bool call_missing = false;  // a call was forced, the answer ended without one
 };
 struct Event {
   std::variant<ContentEvent, PromptEvent, ToolCallEvent, FinishEvent> body;

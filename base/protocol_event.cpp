@@ -33,7 +33,10 @@ Json tool_call_to_json(const ToolCallEvent& event) {
 
 Json finish_to_json(const FinishEvent& event) {
   Json warnings = Json::array();
-  for (const std::string& warning : event.warnings) warnings.push_back(warning);
+  for (const Warning& warning : event.warnings) {
+    warnings.push_back(Json::object(
+        {{"rule", warning.rule}, {"code", warning.code}, {"detail", warning.detail}}));
+  }
   return Json::object({{"type", "finish"},
                        {"reason", finish_reason_name(event.reason)},
                        {"text", event.text},
@@ -45,7 +48,8 @@ Json finish_to_json(const FinishEvent& event) {
                        {"queue_us", event.timing.queue_us},
                        {"prefill_us", event.timing.prefill_us},
                        {"decode_us", event.timing.decode_us},
-                       {"warnings", std::move(warnings)}});
+                       {"warnings", std::move(warnings)},
+                       {"call_missing", event.call_missing}});
 }
 
 Result<Event> content_from(FieldReader& in, bool reasoning) {
@@ -83,6 +87,19 @@ Result<Event> tool_call_from(FieldReader& in) {
   return Event{std::move(event)};
 }
 
+Result<void> read_warnings(const Json& list, std::vector<Warning>& out) {
+  for (const Json& entry : list.as_array()) {
+    Warning warning;
+    FieldReader in(entry);
+    in.integer("rule", warning.rule, 0);
+    in.string("code", warning.code);
+    in.string("detail", warning.detail);
+    TRY(in.status());
+    out.push_back(std::move(warning));
+  }
+  return {};
+}
+
 Result<Event> finish_from(FieldReader& in) {
   FinishEvent event;
   std::string reason;
@@ -96,8 +113,12 @@ Result<Event> finish_from(FieldReader& in) {
   in.integer("queue_us", event.timing.queue_us, 0);
   in.integer("prefill_us", event.timing.prefill_us, 0);
   in.integer("decode_us", event.timing.decode_us, 0);
-  in.strings("warnings", event.warnings);
+  in.optional_boolean("call_missing", event.call_missing);
+  const Json* warnings = in.optional_array("warnings");
   TRY(in.status());
+  if (warnings != nullptr) {
+    TRY(read_warnings(*warnings, event.warnings));
+  }
   for (const auto candidate : {FinishReason::stop, FinishReason::length, FinishReason::tool_calls,
                                FinishReason::cancelled}) {
     if (reason != finish_reason_name(candidate)) continue;

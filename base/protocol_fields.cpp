@@ -54,6 +54,19 @@ void FieldReader::optional_string(std::string_view name, std::string& out) {
   if (json_.find(name) != nullptr) string(name, out);
 }
 
+void FieldReader::optional_boolean(std::string_view name, bool& out) {
+  if (json_.find(name) != nullptr) boolean(name, out);
+}
+
+void FieldReader::optional_integer(std::string_view name, int64_t& out, int64_t least,
+                                   int64_t most) {
+  if (json_.find(name) != nullptr) integer(name, out, least, most);
+}
+
+void FieldReader::optional_strings(std::string_view name, std::vector<std::string>& out) {
+  if (json_.find(name) != nullptr) strings(name, out);
+}
+
 void FieldReader::token_id(std::string_view name, int32_t& out) {
   int64_t id = 0;
   integer(name, id, 0, std::numeric_limits<int32_t>::max());

@@ -24,6 +24,10 @@ class FieldReader {
   void number(std::string_view name, double& out, double least, double most);
   void string(std::string_view name, std::string& out);
   void optional_string(std::string_view name, std::string& out);
+  // Fields that an older peer does not send: absent, they keep their value.
+  void optional_boolean(std::string_view name, bool& out);
+  void optional_integer(std::string_view name, int64_t& out, int64_t least, int64_t most);
+  void optional_strings(std::string_view name, std::vector<std::string>& out);
   void token_id(std::string_view name, int32_t& out);
   void token_ids(std::string_view name, std::vector<int32_t>& out);
   void strings(std::string_view name, std::vector<std::string>& out);

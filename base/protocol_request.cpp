@@ -12,6 +12,7 @@ Result<Prepare> prepare_chat_from(FieldReader& in) {
   const Json* tools = in.optional_array("tools");
   const Json* args = in.optional_object("template_args");
   in.boolean("add_generation_prompt", chat.add_generation_prompt);
+  in.optional_boolean("continue_final_message", chat.continue_final_message);
   TRY(in.status());
   if (messages == nullptr) return make_error(Errc::corrupt, "expected an array", "messages");
   chat.messages = *messages;
@@ -36,17 +37,75 @@ Result<Prepare> prepare_tokens_from(FieldReader& in) {
   return Prepare{std::move(tokens)};
 }
 
+Json constraint_to_json(const Constraint& constraint) {
+  return Json::object({{"kind", constraint_kind_name(constraint.kind)},
+                       {"schema", constraint.schema},
+                       {"tools", constraint.tools},
+                       {"tool_name", constraint.tool_name},
+                       {"syntax", constraint.syntax},
+                       {"parallel_calls", constraint.parallel_calls}});
+}
+
+Result<Constraint> constraint_from(const Json& json) {
+  Constraint out;
+  std::string kind;
+  FieldReader in(json);
+  in.string("kind", kind);
+  const Json* schema = in.required("schema");
+  const Json* tools = in.optional_array("tools");
+  in.string("tool_name", out.tool_name);
+  in.string("syntax", out.syntax);
+  in.boolean("parallel_calls", out.parallel_calls);
+  TRY(in.status());
+  out.schema = *schema;
+  if (tools != nullptr) out.tools = *tools;
+  for (const auto candidate : {ConstraintKind::json_object, ConstraintKind::json_schema,
+                               ConstraintKind::tool_call}) {
+    if (kind != constraint_kind_name(candidate)) continue;
+    out.kind = candidate;
+    return out;
+  }
+  return make_error(Errc::corrupt, "unknown kind of constraint", "kind");
+}
+
+Result<Prepare> prepare_input_from(const Json& json) {
+  std::string kind;
+  FieldReader in(json);
+  in.string("kind", kind);
+  TRY(in.status());
+  if (kind == "chat") return prepare_chat_from(in);
+  if (kind == "text") return prepare_text_from(in);
+  if (kind == "tokens") return prepare_tokens_from(in);
+  return make_error(Errc::corrupt, "unknown kind of prompt", "kind");
+}
+
+Json strings_to_json(const std::vector<std::string>& texts) {
+  Json out = Json::array();
+  for (const std::string& text : texts) out.push_back(text);
+  return out;
+}
+
 }  // namespace
 
+const char* constraint_kind_name(ConstraintKind kind) noexcept {
+  switch (kind) {
+    case ConstraintKind::json_object: return "json_object";
+    case ConstraintKind::json_schema: return "json_schema";
+    case ConstraintKind::tool_call: return "tool_call";
+  }
+  return "json_object";
+}
+
 Json Prepare::to_json() const {
-  return std::visit(
+  Json json = std::visit(
       Overloaded{
           [](const PrepareChat& chat) {
             return Json::object({{"kind", "chat"},
                                  {"messages", chat.messages},
                                  {"tools", chat.tools},
                                  {"template_args", chat.template_args},
-                                 {"add_generation_prompt", chat.add_generation_prompt}});
+                                 {"add_generation_prompt", chat.add_generation_prompt},
+                                 {"continue_final_message", chat.continue_final_message}});
           },
           [](const PrepareText& text) {
             return Json::object({{"kind", "text"},
@@ -58,17 +117,19 @@ Json Prepare::to_json() const {
             return Json::object({{"kind", "tokens"}, {"tokens", token_ids_to_json(tokens.tokens)}});
           }},
       input);
+  if (constraint) json.set("constraint", constraint_to_json(*constraint));
+  return json;
 }
 
 Result<Prepare> Prepare::from_json(const Json& json) {
-  std::string kind;
+  TRY_ASSIGN(Prepare out, prepare_input_from(json));
   FieldReader in(json);
-  in.string("kind", kind);
+  const Json* constraint = in.optional_object("constraint");
   TRY(in.status());
-  if (kind == "chat") return prepare_chat_from(in);
-  if (kind == "text") return prepare_text_from(in);
-  if (kind == "tokens") return prepare_tokens_from(in);
-  return make_error(Errc::corrupt, "unknown kind of prompt", "kind");
+  if (constraint != nullptr) {
+    TRY_ASSIGN(out.constraint, constraint_from(*constraint));
+  }
+  return out;
 }
 
 Json Prepared::to_json() const {
@@ -76,7 +137,9 @@ Json Prepared::to_json() const {
   for (const int64_t boundary : boundaries) list.emplace_back(boundary);
   return Json::object({{"prompt_tokens", prompt_tokens},
                        {"cached_tokens", cached_tokens},
-                       {"boundaries", Json(std::move(list))}});
+                       {"boundaries", Json(std::move(list))},
+                       {"answer_tokens_min", answer_tokens_min},
+                       {"warnings", strings_to_json(warnings)}});
 }
 
 Result<Prepared> Prepared::from_json(const Json& json) {
@@ -86,6 +149,8 @@ Result<Prepared> Prepared::from_json(const Json& json) {
   in.integer("prompt_tokens", out.prompt_tokens, 0);
   in.integer("cached_tokens", out.cached_tokens, 0);
   in.token_ids("boundaries", boundaries);
+  in.optional_integer("answer_tokens_min", out.answer_tokens_min, 0, INT32_MAX);
+  in.optional_strings("warnings", out.warnings);
   TRY(in.status());
   out.boundaries.assign(boundaries.begin(), boundaries.end());
   return out;
@@ -137,18 +202,48 @@ Result<Sampling> Sampling::from_json(const Json& json) {
   return out;
 }
 
+Json AnswerFormat::to_json() const {
+  return Json::object({{"syntax", syntax},
+                       {"thinking_open", thinking_open},
+                       {"tools", tools},
+                       {"tool_choice", tool_choice},
+                       {"parallel_calls", parallel_calls},
+                       {"nine_character_ids", nine_character_ids},
+                       {"id_seed", id_seed},
+                       {"rules_off", token_ids_to_json(rules_off)}});
+}
+
+Result<AnswerFormat> AnswerFormat::from_json(const Json& json) {
+  AnswerFormat out;
+  FieldReader in(json);
+  in.string("syntax", out.syntax);
+  in.boolean("thinking_open", out.thinking_open);
+  const Json* tools = in.optional_array("tools");
+  const Json* choice = in.required("tool_choice");
+  in.boolean("parallel_calls", out.parallel_calls);
+  in.boolean("nine_character_ids", out.nine_character_ids);
+  in.string("id_seed", out.id_seed);
+  in.token_ids("rules_off", out.rules_off);
+  TRY(in.status());
+  if (tools != nullptr) out.tools = *tools;
+  out.tool_choice = *choice;
+  return out;
+}
+
 Json Submit::to_json() const {
-  Json stops = Json::array();
-  for (const std::string& text : stop) stops.push_back(text);
-  return Json::object({{"prompt_id", static_cast<int64_t>(prompt_id)},
+  Json json = Json::object({{"prompt_id", static_cast<int64_t>(prompt_id)},
                        {"sampling", sampling.to_json()},
                        {"max_tokens", max_tokens},
-                       {"stop", std::move(stops)},
+                       {"stop", strings_to_json(stop)},
                        {"top_logprobs", top_logprobs},
                        {"prompt_logprobs", prompt_logprobs},
                        {"ignore_eos", ignore_eos},
                        {"keep_special", keep_special},
+                       {"thinking_tokens_max", thinking_tokens_max},
+                       {"answer_tokens_reserved", answer_tokens_reserved},
                        {"credit", credit}});
+  if (format) json.set("format", format->to_json());
+  return json;
 }
 
 Result<Submit> Submit::from_json(const Json& json) {
@@ -163,8 +258,14 @@ Result<Submit> Submit::from_json(const Json& json) {
   in.boolean("prompt_logprobs", out.prompt_logprobs);
   in.boolean("ignore_eos", out.ignore_eos);
   in.boolean("keep_special", out.keep_special);
+  in.optional_integer("thinking_tokens_max", out.thinking_tokens_max, -1, INT32_MAX);
+  in.optional_integer("answer_tokens_reserved", out.answer_tokens_reserved, 0, INT32_MAX);
   in.integer("credit", out.credit, 0, int64_t{1} << 32);
+  const Json* format = in.optional_object("format");
   TRY(in.status());
+  if (format != nullptr) {
+    TRY_ASSIGN(out.format, AnswerFormat::from_json(*format));
+  }
   TRY_ASSIGN(out.sampling, Sampling::from_json(*sampling));
   out.prompt_id = static_cast<uint64_t>(prompt_id);
   constexpr size_t kStopsMax = 64;

@@ -75,11 +75,59 @@ TEST_CASE("protocol messages round-trip through their text") {
   round_trip(Event{ContentEvent{.text = "hi", .token = 3, .reasoning = true, .score = scored}});
   round_trip(Event{ToolCallEvent{.id = "c", .name = "f", .arguments = "{}"}});
   FinishEvent finish{.reason = FinishReason::length, .text = "z", .usage = {.prompt_tokens = 1}};
-  finish.warnings = {"w"};
+  finish.warnings = {{.rule = 16, .code = "w", .detail = "why"}};
+  finish.call_missing = true;
   REQUIRE(round_trip(Event{finish}).terminal());
   round_trip(Credit{.events = 3});
   round_trip(Tokens{.tokens = {1}, .pieces = {"\xC3"}});
   round_trip(Stats{.running = 2, .kv_pages_total = 8});
+}
+
+TEST_CASE("constraints and formats of answers round-trip, and may be absent") {
+  using protocol::AnswerFormat, protocol::Constraint, protocol::ConstraintKind, protocol::Prepare,
+      protocol::PrepareChat, protocol::Prepared, protocol::Submit;
+  const Json tools(Json::Array{Json::object({{"type", "function"}})});
+  Prepare prepare{PrepareChat{.continue_final_message = true}, Constraint{}};
+  prepare.constraint = Constraint{.kind = ConstraintKind::tool_call,
+                                  .schema = Json::object({{"type", "object"}}),
+                                  .tools = tools,
+                                  .tool_name = "f",
+                                  .syntax = "hermes",
+                                  .parallel_calls = false};
+  const Prepare prepared = round_trip(prepare);
+  REQUIRE(prepared.constraint->kind == ConstraintKind::tool_call);
+  REQUIRE(prepared.constraint->tools == tools);
+  REQUIRE(prepared.constraint->tool_name == "f");
+  REQUIRE_FALSE(prepared.constraint->parallel_calls);
+  REQUIRE(std::get<PrepareChat>(prepared.input).continue_final_message);
+  Json broken = prepare.to_json();
+  Json constraint = *broken.find("constraint");
+  constraint.set("kind", "poem");
+  broken.set("constraint", constraint);
+  REQUIRE(Prepare::from_json(broken).error().path == "kind");
+
+  Submit submit{.prompt_id = 1, .max_tokens = 9, .thinking_tokens_max = 4};
+  submit.answer_tokens_reserved = 2;
+  submit.format = AnswerFormat{.syntax = "qwen_xml",
+                               .thinking_open = true,
+                               .tools = tools,
+                               .tool_choice = "auto",
+                               .parallel_calls = false,
+                               .nine_character_ids = true,
+                               .id_seed = "s",
+                               .rules_off = {12, 24}};
+  const Submit read = round_trip(submit);
+  REQUIRE(read.thinking_tokens_max == 4);
+  REQUIRE(read.answer_tokens_reserved == 2);
+  REQUIRE(read.format->rules_off == std::vector<int32_t>{12, 24});
+  REQUIRE(read.format->tool_choice == Json("auto"));
+  // A peer that does not know them.
+  Json older = Submit{.prompt_id = 1, .max_tokens = 1}.to_json();
+  for (const char* field : {"thinking_tokens_max", "answer_tokens_reserved"}) older.erase(field);
+  REQUIRE_FALSE(Submit::from_json(older).value().format.has_value());
+  Json old_answer = Prepared{.prompt_tokens = 5}.to_json();
+  for (const char* field : {"answer_tokens_min", "warnings"}) old_answer.erase(field);
+  REQUIRE(Prepared::from_json(old_answer).value().answer_tokens_min == 0);
 }
 
 TEST_CASE("malformed protocol messages are refused with the field's name") {
