@@ -154,7 +154,7 @@ class Reader {
   Result<void> text(const toml::node& node, const ConfigKey<Section>& key, std::string& out) {
     const auto value = node.value_exact<std::string>();
     if (!value.has_value()) return wrong_type(node, "a string");
-    if (std::any_of(value->begin(), value->end(), [](char c) { return c >= 0 && c < ' '; })) {
+    if (std::any_of(value->begin(), value->end(), [](unsigned char c) { return c < ' '; })) {
       return make_error(Errc::invalid_argument, "must not hold control characters");
     }
     if (key.required && value->empty()) {
