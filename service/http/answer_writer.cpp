@@ -18,9 +18,68 @@ Json tool_call_json(const protocol::ToolCallEvent& call, bool with_index) {
   return json;
 }
 
-class ChatWriter final : public AnswerWriter {
+// What both interfaces share: choices that are filled side by side, and [DONE].
+class ChoicesWriter : public AnswerWriter {
  public:
-  using AnswerWriter::AnswerWriter;
+  explicit ChoicesWriter(AnswerPlan plan)
+      : plan_(std::move(plan)), choices_(plan_.choices), opened_(plan_.choices, false) {
+    CHECK(plan_.choices > 0 && plan_.choices_per_prompt > 0);
+  }
+
+  std::string tail() override {
+    std::string text;
+    if (plan_.include_usage) text = wire::sse_event(usage_chunk());
+    text += wire::kSseDone;
+    return text;
+  }
+
+  void collect(size_t choice, const protocol::Event& event) override {
+    wire::ChoiceText& text = choices_[choice];
+    std::visit(Overloaded{
+                   [&](const protocol::ContentEvent& content) {
+                     (content.reasoning ? text.reasoning : text.text) += content.text;
+                     if (plan_.logprobs && content.score.has_value()) {
+                       add_score(text, *content.score);
+                     }
+                   },
+                   [&](const protocol::PromptEvent& prompt) {
+                     if (!plan_.logprobs) return;
+                     for (const auto& token : prompt.tokens) add_score(text, token);
+                   },
+                   [&](const protocol::ToolCallEvent& call) {
+                     text.tool_calls.push_back(tool_call_json(call, false));
+                   },
+                   [&](const protocol::FinishEvent& finish) {
+                     note_finish(choice, finish);
+                     text.text += finish.text;
+                   },
+               },
+               event.body);
+  }
+
+ protected:
+  virtual Json usage_chunk() = 0;
+  virtual void add_score(wire::ChoiceText& choice, const protocol::ScoredToken& token) = 0;
+
+  void note_finish(size_t choice, const protocol::FinishEvent& finish) {
+    choices_[choice].finish_reason = protocol::finish_reason_name(finish.reason);
+    if (choice == 0) finish_reason_ = choices_[choice].finish_reason;
+    if (choice % plan_.choices_per_prompt == 0) {
+      usage_.prompt_tokens += finish.usage.prompt_tokens;
+      usage_.cached_tokens += finish.usage.cached_tokens;
+    }
+    usage_.completion_tokens += finish.usage.completion_tokens;
+    usage_.reasoning_tokens += finish.usage.reasoning_tokens;
+  }
+
+  AnswerPlan plan_;
+  std::vector<wire::ChoiceText> choices_;
+  std::vector<bool> opened_;  // the first chunk of the choice was sent
+};
+
+class ChatWriter final : public ChoicesWriter {
+ public:
+  using ChoicesWriter::ChoicesWriter;
 
   std::string chunk(size_t choice, const protocol::Event& event) override {
     wire::ChatDelta delta{.index = choice, .role = !opened_[choice]};
@@ -62,9 +121,9 @@ class ChatWriter final : public AnswerWriter {
   }
 };
 
-class TextWriter final : public AnswerWriter {
+class TextWriter final : public ChoicesWriter {
  public:
-  explicit TextWriter(AnswerPlan plan) : AnswerWriter(std::move(plan)) {
+  explicit TextWriter(AnswerPlan plan) : ChoicesWriter(std::move(plan)) {
     for (size_t i = 0; i < choices_.size(); ++i) choices_[i].text = echo_of(i);
   }
 
@@ -121,50 +180,6 @@ class TextWriter final : public AnswerWriter {
 };
 
 }  // namespace
-
-AnswerWriter::AnswerWriter(AnswerPlan plan)
-    : plan_(std::move(plan)), choices_(plan_.choices), opened_(plan_.choices, false) {
-  CHECK(plan_.choices > 0 && plan_.choices_per_prompt > 0);
-}
-
-void AnswerWriter::note_finish(size_t choice, const protocol::FinishEvent& finish) {
-  choices_[choice].finish_reason = protocol::finish_reason_name(finish.reason);
-  if (choice % plan_.choices_per_prompt == 0) {
-    usage_.prompt_tokens += finish.usage.prompt_tokens;
-    usage_.cached_tokens += finish.usage.cached_tokens;
-  }
-  usage_.completion_tokens += finish.usage.completion_tokens;
-  usage_.reasoning_tokens += finish.usage.reasoning_tokens;
-}
-
-void AnswerWriter::collect(size_t choice, const protocol::Event& event) {
-  wire::ChoiceText& text = choices_[choice];
-  std::visit(Overloaded{
-                 [&](const protocol::ContentEvent& content) {
-                   (content.reasoning ? text.reasoning : text.text) += content.text;
-                   if (plan_.logprobs && content.score.has_value()) add_score(text, *content.score);
-                 },
-                 [&](const protocol::PromptEvent& prompt) {
-                   if (!plan_.logprobs) return;
-                   for (const auto& token : prompt.tokens) add_score(text, token);
-                 },
-                 [&](const protocol::ToolCallEvent& call) {
-                   text.tool_calls.push_back(tool_call_json(call, false));
-                 },
-                 [&](const protocol::FinishEvent& finish) {
-                   note_finish(choice, finish);
-                   text.text += finish.text;
-                 },
-             },
-             event.body);
-}
-
-std::string AnswerWriter::tail() {
-  std::string text;
-  if (plan_.include_usage) text = wire::sse_event(usage_chunk());
-  text += wire::kSseDone;
-  return text;
-}
 
 std::unique_ptr<AnswerWriter> make_chat_writer(AnswerPlan plan) {
   return std::make_unique<ChatWriter>(std::move(plan));

@@ -1,6 +1,6 @@
 // AnswerWriter: turns the events of an answer's choices into what one interface sends, as stream
-// chunks or as one body. Two of them: chat completions and legacy completions. Knows nothing of
-// sockets.
+// chunks or as one body. Here the two of the OpenAI interface: chat completions and legacy
+// completions. Knows nothing of sockets.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/protocol.h"
+#include "service/wire/error_map.h"
 #include "service/wire/openai_response.h"
 
 namespace tandem::service {
@@ -24,30 +25,30 @@ struct AnswerPlan {
 
 class AnswerWriter {
  public:
-  explicit AnswerWriter(AnswerPlan plan);
   virtual ~AnswerWriter() = default;
 
-  // Stream: the data events for one engine event, one for each token.
+  // Stream: what one engine event becomes; may be nothing.
   virtual std::string chunk(size_t choice, const protocol::Event& event) = 0;
   // Stream: what follows the last choice's end.
-  [[nodiscard]] std::string tail();
+  virtual std::string tail() = 0;
+  // Stream: a sign of life while nothing happens.
+  virtual std::string ping() { return std::string(wire::kSsePing); }
+  // Stream: the last event of an answer that failed.
+  virtual std::string failure(const wire::ApiError& error) {
+    return wire::sse_event(wire::error_json(error));
+  }
   // Whole answer: take each event, then the body.
-  void collect(size_t choice, const protocol::Event& event);
+  virtual void collect(size_t choice, const protocol::Event& event) = 0;
   virtual Json body() = 0;
 
   // Of all choices that finished; a prompt counts once.
   [[nodiscard]] const protocol::Usage& usage() const { return usage_; }
-  [[nodiscard]] const std::string& finish_reason() const { return choices_.front().finish_reason; }
+  // Of the first choice.
+  [[nodiscard]] const std::string& finish_reason() const { return finish_reason_; }
 
  protected:
-  virtual Json usage_chunk() = 0;
-  virtual void add_score(wire::ChoiceText& choice, const protocol::ScoredToken& token) = 0;
-  void note_finish(size_t choice, const protocol::FinishEvent& finish);
-
-  AnswerPlan plan_;
-  std::vector<wire::ChoiceText> choices_;
-  std::vector<bool> opened_;  // the first chunk of the choice was sent
   protocol::Usage usage_;
+  std::string finish_reason_;
 };
 
 std::unique_ptr<AnswerWriter> make_chat_writer(AnswerPlan plan);

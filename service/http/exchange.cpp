@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "service/wire/anthropic_error.h"
+
 namespace tandem::service {
 namespace {
 
@@ -57,6 +59,7 @@ Answer json_answer(const Json& body) {
 Answer error_answer(const wire::ApiError& error) {
   Answer answer = json_answer(wire::error_json(error));
   answer.status = error.status;
+  answer.error = error;
   if (error.retry_after_s > 0) {
     answer.headers.emplace_back("Retry-After", std::to_string(error.retry_after_s));
   }
@@ -66,6 +69,14 @@ Answer error_answer(const wire::ApiError& error) {
     answer.headers.emplace_back("WWW-Authenticate", error.authenticate);
   }
   return answer;
+}
+
+void shape_answer(Answer& answer, std::string_view path, std::string_view request_id) {
+  if (!wire::is_anthropic_path(path)) return;
+  answer.headers.emplace_back("request-id", request_id);
+  if (answer.error.has_value()) {
+    answer.body = wire::anthropic_error_json(*answer.error, request_id).dump();
+  }
 }
 
 std::string_view client_request_id(const RequestHead& head) {

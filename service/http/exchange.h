@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,10 +40,15 @@ struct Answer {
   std::vector<std::pair<std::string, std::string>> headers;
   std::unique_ptr<StreamSource> stream;  // when set, `body` is not used
   bool abandoned = false;                // the client left: write nothing
+  std::optional<wire::ApiError> error;   // what `body` says, for shape_answer
 };
 
 Answer json_answer(const Json& body);
 Answer error_answer(const wire::ApiError& error);
+
+// The last step before an answer is written: what depends on the interface that `path` belongs to.
+// On the Anthropic interface an error's body takes that form, and the id has a second name.
+void shape_answer(Answer& answer, std::string_view path, std::string_view request_id);
 
 // A client's own id for its request, echoed when it is harmless; else empty.
 std::string_view client_request_id(const RequestHead& head);

@@ -93,6 +93,7 @@ struct ReadyRequest {
 struct Refusal {
   const wire::ApiError& error;
   std::string_view request_id;  // empty: none was given yet
+  std::string_view path;        // empty: no head has come
   bool head_only = false;       // the request was a HEAD
   bool keep_alive = false;
 };

@@ -89,6 +89,7 @@ bool Front::Loop::take(Id id, FrontConnection& connection, std::string_view byte
 
 bool Front::Loop::on_head(Id id, FrontConnection& connection, bool more_bytes) {
   connection.head_only = connection.framer.head().method == "HEAD";
+  connection.path = connection.framer.head().path;
   auto verdict = handler_.check_head(connection.framer.head());
   if (const auto* error = std::get_if<wire::ApiError>(&verdict)) {
     const RequestHead& head = connection.framer.head();
@@ -136,10 +137,12 @@ bool Front::Loop::refuse(Id id, FrontConnection& connection, const wire::ApiErro
   counters_.refused.fetch_add(1, std::memory_order_relaxed);
   const Refusal refusal{.error = error,
                         .request_id = connection.admission.request_id,
+                        .path = connection.path,
                         .head_only = connection.head_only,
                         .keep_alive = keep_alive};
   connection.out += handler_.render_refusal(refusal);
   connection.admission = {};
+  connection.path.clear();
   connection.framer = RequestFramer(limits_.framer);
   connection.share.resize(0);
   connection.phase = keep_alive ? FrontConnection::Phase::head : FrontConnection::Phase::linger;

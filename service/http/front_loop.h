@@ -33,6 +33,7 @@ struct FrontConnection {
   Phase phase = Phase::head;
   Admission admission;
   bool head_only = false;
+  std::string path;  // of the request that is being read; empty before its head
   BufferedBytes share;
   SteadyTime deadline{};
   std::string pending;  // read, but not looked at until `out` is gone

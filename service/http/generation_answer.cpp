@@ -124,7 +124,7 @@ class TokenStream final : public StreamSource {
   Next wait(const StreamWriter& write) {
     const auto silent = std::chrono::steady_clock::now() - last_write_;
     if (silent < milliseconds(context_.options.ping_ms)) return Next::more;
-    return put(write, wire::kSsePing) ? Next::more : gone();
+    return put(write, parts_.writer->ping()) ? Next::more : gone();
   }
 
   Next gone() {
@@ -140,7 +140,7 @@ class TokenStream final : public StreamSource {
     parts_.tracker->set_usage(parts_.writer->usage());
     parts_.tracker->error(error, 200);
     // Whether the client still takes it changes nothing any more.
-    static_cast<void>(write(wire::sse_event(wire::error_json(error))));
+    static_cast<void>(write(parts_.writer->failure(error)));
     return Next::abort;
   }
 

@@ -47,8 +47,9 @@ struct HttpServer::Impl final : FrontHandler {
   std::string render_refusal(const Refusal& refusal) override {
     const std::string id =
         refusal.request_id.empty() ? random_id("req-") : std::string(refusal.request_id);
-    return render_answer(error_answer(refusal.error), id, refusal.head_only, refusal.keep_alive,
-                         options.front.idle_ms);
+    Answer answer = error_answer(refusal.error);
+    shape_answer(answer, refusal.path, id);
+    return render_answer(answer, id, refusal.head_only, refusal.keep_alive, options.front.idle_ms);
   }
 
   Answer handle(ReadyRequest& request) {

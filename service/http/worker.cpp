@@ -86,13 +86,11 @@ class Worker::Session {
     // the exception's text and send an empty body.
     server_.set_exception_handler(
         [this](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-          answer_ = internal_error();
-          fill(response);
+          fail(response);
         });
     server_.set_error_handler([this](const httplib::Request&, httplib::Response& response) {
       if (response.body.empty() && !response.has_header("x-request-id")) {
-        answer_ = internal_error();
-        fill(response);
+        fail(response);
       }
     });
   }
@@ -107,6 +105,7 @@ class Worker::Session {
     answer_ = {};
     aborted_ = false;
     answer_ = handle();
+    shape(answer_);
     bool keep_open = false;
     bool linger = false;
     if (!answer_.abandoned) {
@@ -143,6 +142,16 @@ class Worker::Session {
       log::error("http: a handler threw");
     }
     return internal_error();
+  }
+
+  void shape(Answer& answer) const {
+    shape_answer(answer, request_->head.path, request_->admission.request_id);
+  }
+
+  void fail(httplib::Response& response) {
+    answer_ = internal_error();
+    shape(answer_);
+    fill(response);
   }
 
   void respond(httplib::Response& response) {
