@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/run/batch.h"
 #include "kernels/isa.h"
+#include "policies/family_guess.h"
 
 namespace tandem::engine {
 namespace {
@@ -145,6 +146,9 @@ void LoadedModel::fill_facts(const GgufFile& file, const EngineOptions& options)
   facts.kv_bytes_per_token = model->kv_bytes_per_token();
   facts.state_bytes_per_sequence = model->recurrent_bytes_per_sequence();
   facts.has_chat_template = text->has_chat_template();
+  facts.family = policies::guess_family({.architecture = facts.architecture,
+                                         .name = facts.name,
+                                         .chat_template = text->template_source()});
   facts.has_draft_block = model->config().draft_blocks > 0;
   facts.isa = kernels::isa_name(compute->isa());
   facts.threads = compute->threads();

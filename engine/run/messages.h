@@ -70,7 +70,7 @@ using LoopInbox = BoundedQueue<LoopCommand>;
 
 struct PrepareJob {
   RequestKey key;
-  FrameType type = FrameType::prepare;  // or tokenize, detokenize
+  FrameType type = FrameType::prepare;  // or render, tokenize, detokenize
   std::string payload;                  // parsed by the worker: it may be megabytes
 };
 using PrepareQueue = BoundedQueue<PrepareJob>;

@@ -37,6 +37,7 @@ Result<std::unique_ptr<ModelText>> ModelText::load(const GgufMetadata& metadata,
   auto parsed = ChatTemplate::parse(source);
   if (parsed.ok()) {
     text->template_ = std::move(*parsed);
+    text->template_source_ = source;
   } else {
     text->template_problem_ = "the model's chat template: " + parsed.error().message;
     log::warning(log::quoted(text->template_problem_));
@@ -74,7 +75,7 @@ Result<PromptTokens> ModelText::prepare(const protocol::Prepare& prepare) const 
   return prompt;
 }
 
-Result<PromptTokens> ModelText::prepare_chat(const protocol::PrepareChat& chat) const {
+Result<RenderedPrompt> ModelText::render_chat(const protocol::PrepareChat& chat) const {
   if (!template_) return make_error(Errc::invalid_argument, template_problem_);
   ChatTemplateInput input;
   input.messages = chat.messages;
@@ -84,7 +85,16 @@ Result<PromptTokens> ModelText::prepare_chat(const protocol::PrepareChat& chat) 
   input.eos_token = special_text(tokenizer_, tokenizer_.eos_token());
   input.add_generation_prompt = chat.add_generation_prompt;
   input.now_unix_s = clock_.unix_seconds();
-  TRY_ASSIGN(const RenderedPrompt rendered, template_->render(input));
+  return template_->render(input);
+}
+
+Result<protocol::Text> ModelText::render(const protocol::PrepareChat& chat) const {
+  TRY_ASSIGN(RenderedPrompt rendered, render_chat(chat));
+  return protocol::Text{.text = std::move(rendered.text)};
+}
+
+Result<PromptTokens> ModelText::prepare_chat(const protocol::PrepareChat& chat) const {
+  TRY_ASSIGN(const RenderedPrompt rendered, render_chat(chat));
   PromptTokens prompt;
   // The template writes BOS itself where the model wants one.
   TRY_ASSIGN(prompt.tokens,

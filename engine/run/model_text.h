@@ -25,8 +25,11 @@ class ModelText final : public TextSide {
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] bool has_chat_template() const { return template_.has_value(); }
+  // The template as the file has it; empty when it cannot be used.
+  [[nodiscard]] std::string_view template_source() const { return template_source_; }
 
   [[nodiscard]] Result<PromptTokens> prepare(const protocol::Prepare& prepare) const override;
+  [[nodiscard]] Result<protocol::Text> render(const protocol::PrepareChat& chat) const override;
   [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize&) const override;
   [[nodiscard]] Result<protocol::Text> detokenize(const protocol::Detokenize&) const override;
   [[nodiscard]] std::unique_ptr<TextDecoder> make_decoder(bool keep_special) const override;
@@ -38,6 +41,7 @@ class ModelText final : public TextSide {
   }
 
  private:
+  [[nodiscard]] Result<RenderedPrompt> render_chat(const protocol::PrepareChat& chat) const;
   [[nodiscard]] Result<PromptTokens> prepare_chat(const protocol::PrepareChat& chat) const;
   [[nodiscard]] std::vector<int64_t> token_counts_at(const std::vector<MessageEnd>& ends,
                                                      const std::vector<int32_t>& tokens) const;
@@ -45,6 +49,7 @@ class ModelText final : public TextSide {
   Tokenizer tokenizer_;
   const Clock& clock_;
   std::optional<ChatTemplate> template_;
+  std::string template_source_;
   std::string template_problem_ = "the model's file has no chat template";
 };
 

@@ -29,6 +29,13 @@ Result<PreparedMessage> prepare(const PrepareContext& context, const Json& json)
                          .prompt = std::move(prompt.tokens)};
 }
 
+Result<protocol::Text> render(const PrepareContext& context, const Json& json) {
+  TRY_ASSIGN(const protocol::Prepare request, protocol::Prepare::from_json(json));
+  const auto* chat = std::get_if<protocol::PrepareChat>(&request.input);
+  if (chat == nullptr) return make_error(Errc::invalid_argument, "only a chat can be rendered", "kind");
+  return context.text.render(*chat);
+}
+
 Result<PreparedMessage> answer(const PrepareContext& context, const PrepareJob& job) {
   TRY_ASSIGN(const Json json, parse_json(job.payload, kJobLimits));
   if (job.type == FrameType::prepare) return prepare(context, json);
@@ -38,6 +45,10 @@ Result<PreparedMessage> answer(const PrepareContext& context, const PrepareJob& 
     TRY_ASSIGN(const protocol::Tokens tokens, context.text.tokenize(request));
     message.type = FrameType::tokens;
     message.payload = tokens.to_json().dump();
+  } else if (job.type == FrameType::render) {
+    TRY_ASSIGN(const protocol::Text text, render(context, json));
+    message.type = FrameType::text;
+    message.payload = text.to_json().dump();
   } else {
     TRY_ASSIGN(const protocol::Detokenize request, protocol::Detokenize::from_json(json));
     TRY_ASSIGN(const protocol::Text text, context.text.detokenize(request));

@@ -30,6 +30,7 @@ Result<void> Server::handle_frame(Connection& connection, Frame frame) {
   const uint64_t id = frame.request_id;
   switch (frame.type) {
     case FrameType::prepare:
+    case FrameType::render:
     case FrameType::tokenize:
     case FrameType::detokenize: return handle_job(connection, std::move(frame));
     case FrameType::stats: return handle_stats(connection, id);

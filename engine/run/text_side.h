@@ -34,6 +34,8 @@ class TextSide {
   virtual ~TextSide() = default;
   // Errors: those of template and tokenizer; invalid_argument for an empty prompt or a bad token id.
   [[nodiscard]] virtual Result<PromptTokens> prepare(const protocol::Prepare& prepare) const = 0;
+  // The chat as the template writes it. Errors: those of the template.
+  [[nodiscard]] virtual Result<protocol::Text> render(const protocol::PrepareChat& chat) const = 0;
   [[nodiscard]] virtual Result<protocol::Tokens> tokenize(const protocol::Tokenize&) const = 0;
   [[nodiscard]] virtual Result<protocol::Text> detokenize(const protocol::Detokenize&) const = 0;
 

@@ -48,6 +48,16 @@ class FakeText final : public engine::TextSide {
     prompt.boundaries = {static_cast<int64_t>(prompt.tokens.size())};
     return prompt;
   }
+  // "<role>content" of each message, a newline between.
+  [[nodiscard]] Result<protocol::Text> render(const protocol::PrepareChat& chat) const override {
+    protocol::Text out;
+    for (const Json& message : chat.messages.as_array()) {
+      if (!out.text.empty()) out.text += "\n";
+      out.text += "<" + message.find("role")->as_string() + ">" +
+                  message.find("content")->as_string();
+    }
+    return out;
+  }
   [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize& request) const override {
     protocol::Tokens reply;
     for (const char c : request.content) reply.tokens.push_back(static_cast<unsigned char>(c));

@@ -51,6 +51,7 @@ TEST_CASE("engine: a chat is answered, alone and beside others") {
   CHECK(facts->architecture == "qwen35");
   CHECK(facts->has_chat_template);
   CHECK(facts->has_draft_block);
+  CHECK(facts->family == "qwen3.5");
   CHECK(facts->state_bytes_per_sequence > 0);
 
   const auto prepared = client->prepare(1, question("What is the capital of France?"));
@@ -137,6 +138,19 @@ TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   std::string joined;
   for (const std::string& piece : tokens->pieces) joined += piece;
   CHECK(joined == tokenize.content);
+
+  const auto render = [&](uint64_t id, const protocol::Prepare& prepare) {
+    REQUIRE(client->send(FrameType::render, id, prepare.to_json()).ok());
+    return client->next_of(id).value();
+  };
+  const Frame rendered = render(23, question("Hi"));
+  REQUIRE(rendered.type == FrameType::text);
+  CHECK(protocol::Text::from_json(parse_json(rendered.payload).value())->text ==
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  const Frame raised = render(24, {protocol::PrepareChat{}});
+  CHECK(raised.type == FrameType::failed);
+  CHECK(raised.payload.find("No messages provided.") != std::string::npos);
+  CHECK(render(25, {protocol::PrepareText{.text = "x"}}).type == FrameType::failed);
 
   // Pieces of a huge text would take gigabytes: refused, and the engine goes on.
   tokenize.content = std::string((size_t{4} << 20) + 1, 'a');

@@ -21,6 +21,9 @@ class LoudText final : public TextSide {
   [[nodiscard]] Result<PromptTokens> prepare(const protocol::Prepare& prepare) const override {
     return make_error(Errc::invalid_argument, std::get<protocol::PrepareText>(prepare.input).text);
   }
+  [[nodiscard]] Result<protocol::Text> render(const protocol::PrepareChat&) const override {
+    return make_error(Errc::internal, "not asked for");
+  }
   [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize&) const override {
     return protocol::Tokens{};
   }
