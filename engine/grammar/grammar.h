@@ -3,10 +3,11 @@
 // so together they are a pushdown automaton. Compiled grammars are immutable: any thread may read one.
 //
 // Parts (GrammarPart) are values of one builder: indices of nodes, used as often as one likes. build()
-// turns the parts that the root reaches into automata without empty moves, drops states that can never
-// finish, and knows for each state the fewest bytes that complete its rule. Left recursion, and a rule
-// that can call itself without reading a byte, are refused, as is what passes a cap (invalid_argument, with
-// the number).
+// turns the parts that the root reaches into automata without empty moves (deterministic in their own
+// moves where that stays small), drops states that can never finish, and knows for each state the fewest
+// bytes that complete its rule. Errors of build(), all invalid_argument: left recursion, which is a rule that
+// can call itself without reading a byte; a grammar without any finite text; a rule that was declared and
+// never defined; what passes a cap (with the number).
 #pragma once
 
 #include <array>
@@ -21,6 +22,8 @@
 #include "base/result.h"
 
 namespace tandem::engine {
+
+class GrammarAssembler;  // grammar_build.h
 
 // Bit b % 64 of word b / 64 set: byte b is in the set.
 struct ByteSet {
@@ -49,7 +52,7 @@ class Grammar {
     uint32_t edge_count = 0;
     uint32_t rule = 0;
     bool accepts = false;               // its rule may end here
-    uint32_t bytes_to_end_min = 0;      // fewest bytes from here to the end of its rule
+    uint32_t bytes_to_end_min = 0;      // fewest bytes from here to the end of its rule; capped at 2^32 - 2
   };
 
   [[nodiscard]] std::span<const State> states() const { return states_; }
@@ -59,15 +62,20 @@ class Grammar {
   [[nodiscard]] std::span<const ByteSet> sets() const { return sets_; }
   [[nodiscard]] uint32_t rule_start(uint32_t rule) const { return rule_starts_[rule]; }
   [[nodiscard]] uint32_t root_rule() const { return root_rule_; }
+  [[nodiscard]] size_t rule_count() const { return rule_starts_.size(); }
+  // Rules that a rule can call before it reads a byte have a higher rank: the calls of one position are
+  // made in the order of ranks.
+  [[nodiscard]] uint32_t rule_rank(uint32_t rule) const { return rule_ranks_[rule]; }
   // Fewest bytes of a whole text.
   [[nodiscard]] uint32_t bytes_min() const { return states_[rule_start(root_rule_)].bytes_to_end_min; }
 
  private:
-  friend class GrammarBuilder;
+  friend class GrammarAssembler;
   std::vector<State> states_;
   std::vector<Edge> edges_;
   std::vector<ByteSet> sets_;
   std::vector<uint32_t> rule_starts_;
+  std::vector<uint32_t> rule_ranks_;
   uint32_t root_rule_ = 0;
 };
 
@@ -97,9 +105,10 @@ class GrammarBuilder {
   GrammarPart call(uint32_t rule);
 
   [[nodiscard]] bool full() const { return full_; }
-  [[nodiscard]] Result<Grammar> build(GrammarPart root);
+  [[nodiscard]] Result<Grammar> build(GrammarPart root) const;
 
  private:
+  friend class GrammarAssembler;
   struct Node {
     enum class Kind : uint8_t { empty, never, byte, literal, sequence, choice, repeat, call };
     Kind kind = Kind::empty;
@@ -107,7 +116,8 @@ class GrammarBuilder {
     uint32_t count = 0;   // byte: into sets_; call: rule. count: of children or bytes
     int64_t least = 0, most = 0;
   };
-  GrammarPart add(Node node);
+  GrammarPart add(const Node& node);
+  GrammarPart add_list(Node::Kind kind, std::span<const GrammarPart> parts);
 
   GrammarLimits limits_;
   bool full_ = false;
