@@ -82,6 +82,19 @@ GrammarPart GrammarBuilder::repeat(GrammarPart part, int64_t least, int64_t most
   return add({.kind = Node::Kind::repeat, .first = part.node, .least = least, .most = most});
 }
 
+GrammarPart GrammarBuilder::network(const GrammarNetwork& network) {
+  network_moves_ += network.moves.size() + network.ends.size();
+  if (network.state_count > limits_.states_max || network_moves_ > limits_.edges_max) full_ = true;
+  if (full_) return never();
+  for (const GrammarNetwork::Move& move : network.moves) {
+    CHECK(move.from < network.state_count && move.target < network.state_count);
+    CHECK(move.part.node < nodes_.size());
+  }
+  for (const uint32_t end : network.ends) CHECK(end < network.state_count);
+  networks_.push_back(network);
+  return add({.kind = Node::Kind::network, .first = static_cast<uint32_t>(networks_.size() - 1)});
+}
+
 uint32_t GrammarBuilder::declare_rule() {
   if (rule_bodies_.size() >= limits_.nodes_max) {
     full_ = true;

@@ -83,6 +83,18 @@ struct GrammarPart {
   uint32_t node = 0;
 };
 
+// A part in the form of an automaton, for what loops or joins more than once. State 0 is the start.
+struct GrammarNetwork {
+  struct Move {
+    uint32_t from = 0;
+    GrammarPart part;
+    uint32_t target = 0;
+  };
+  uint32_t state_count = 1;
+  std::vector<Move> moves;
+  std::vector<uint32_t> ends;
+};
+
 // Past nodes_max every call returns some part and build() fails: callers need not check each call.
 class GrammarBuilder {
  public:
@@ -99,6 +111,8 @@ class GrammarBuilder {
   // call for what is not tiny.
   GrammarPart repeat(GrammarPart part, int64_t least, int64_t most);
 
+  GrammarPart network(const GrammarNetwork& network);
+
   // A rule that can be called before it is defined (recursion). Each is defined once.
   uint32_t declare_rule();
   void define_rule(uint32_t rule, GrammarPart body);
@@ -110,10 +124,10 @@ class GrammarBuilder {
  private:
   friend class GrammarAssembler;
   struct Node {
-    enum class Kind : uint8_t { empty, never, byte, literal, sequence, choice, repeat, call };
+    enum class Kind : uint8_t { empty, never, byte, literal, sequence, choice, repeat, network, call };
     Kind kind = Kind::empty;
     uint32_t first = 0;   // literal: into literals_; sequence, choice: into children_; repeat: node;
-    uint32_t count = 0;   // byte: into sets_; call: rule. count: of children or bytes
+    uint32_t count = 0;   // byte: into sets_; network: into networks_; call: rule. count: of children or bytes
     int64_t least = 0, most = 0;
   };
   GrammarPart add(const Node& node);
@@ -125,6 +139,8 @@ class GrammarBuilder {
   std::vector<uint32_t> children_;
   std::string literals_;
   std::vector<ByteSet> sets_;
+  std::vector<GrammarNetwork> networks_;
+  size_t network_moves_ = 0;
   std::vector<int64_t> rule_bodies_;  // node, or -1: not defined yet
 };
 

@@ -120,6 +120,9 @@ Result<void> GrammarAssembler::expand(const Work& work, RuleMoves& moves, std::v
     case Node::Kind::repeat:
       expand_repeat(work, moves, todo);
       break;
+    case Node::Kind::network:
+      expand_network(work, moves, todo);
+      break;
     case Node::Kind::call: {
       TRY_ASSIGN(const uint32_t rule, rule_index(node.first));
       moves.moves.push_back(
@@ -153,6 +156,20 @@ void GrammarAssembler::expand_repeat(const Work& work, RuleMoves& moves,
     from = loop;
   }
   moves.moves.push_back({.from = from, .target = work.target});
+}
+
+void GrammarAssembler::expand_network(const Work& work, RuleMoves& moves,
+                                      std::vector<Work>& todo) const {
+  const GrammarNetwork& network = builder_.networks_[builder_.nodes_[work.node].first];
+  const uint32_t base = moves.state_count;
+  moves.state_count += network.state_count;
+  moves.moves.push_back({.from = work.from, .target = base});
+  for (const GrammarNetwork::Move& move : network.moves) {
+    todo.push_back({.node = move.part.node, .from = base + move.from, .target = base + move.target});
+  }
+  for (const uint32_t end : network.ends) {
+    moves.moves.push_back({.from = base + end, .target = work.target});
+  }
 }
 
 Result<void> GrammarAssembler::append_rule(const RuleAutomaton& automaton) {

@@ -79,6 +79,7 @@ class GrammarAssembler {
   Result<RuleMoves> expand_rule(uint32_t body);
   Result<void> expand(const Work& work, RuleMoves& moves, std::vector<Work>& todo);
   void expand_repeat(const Work& work, RuleMoves& moves, std::vector<Work>& todo) const;
+  void expand_network(const Work& work, RuleMoves& moves, std::vector<Work>& todo) const;
   Result<void> append_rule(const RuleAutomaton& automaton);
 
   // grammar_finish.cpp
