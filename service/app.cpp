@@ -142,8 +142,13 @@ Result<void> App::prepare_directories() {
 }
 
 Result<void> App::open_store() {
-  TRY_ASSIGN(store_, Store::open({.path = config_.server.state_dir + "/tandem.db",
-                                  .record_rows = config_.limits.record_rows}));
+  const LimitsConfig& limits = config_.limits;
+  TRY_ASSIGN(store_,
+             Store::open({.path = config_.server.state_dir + "/tandem.db",
+                          .record_rows = limits.record_rows,
+                          .responses = {.bytes_max = limits.stored_bytes,
+                                        .bytes_per_key_max = limits.stored_bytes_per_key,
+                                        .lifetime_s = limits.stored_time.count() / 1000}}));
   keys_ = std::make_unique<KeyRing>(*store_, clock_, config_.server.require_key);
   return keys_->load();
 }

@@ -43,6 +43,9 @@ struct LimitsConfig {
   Duration request_deadline = std::chrono::hours(1);
   Duration drain_deadline = std::chrono::seconds(30);
   int64_t record_rows = 1'000'000;
+  int64_t stored_bytes = int64_t{256} << 20;
+  int64_t stored_bytes_per_key = int64_t{64} << 20;
+  Duration stored_time = std::chrono::hours(720);
 };
 
 struct EnginesConfig {

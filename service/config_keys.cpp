@@ -58,6 +58,15 @@ std::span<const ConfigKey<LimitsConfig>> limits_keys() {
        "how long running answers may go on after SIGTERM", 0, kHour},
       {"record_rows", &L::record_rows, integer,
        "request records that are kept; the oldest go first", 1000, 1'000'000'000},
+      {"stored_bytes", &L::stored_bytes, bytes,
+       "responses that clients asked to be stored (`store`), of all keys; the oldest go first; "
+       "0B: none",
+       0, int64_t{1} << 40},
+      {"stored_bytes_per_key", &L::stored_bytes_per_key, bytes,
+       "the same of one key; also the largest conversation that can be stored, up to 64MiB", 0,
+       int64_t{1} << 40},
+      {"stored_time", &L::stored_time, duration, "how long a stored response is kept", kSecond,
+       366 * 24 * kHour},
   });
   return keys;
 }

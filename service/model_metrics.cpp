@@ -72,6 +72,12 @@ void register_model_metrics(Metrics& metrics, Supervisor& supervisor, const Stor
         .set_total(store.counters().records_written);
     metrics.counter("tandem_records_dropped_total", "Request records lost to a full queue or an error", {})
         .set_total(store.counters().records_dropped);
+    metrics.counter("tandem_responses_stored_total", "Responses stored because a client asked for it", {})
+        .set_total(store.counters().responses_written);
+    metrics.counter("tandem_responses_not_stored_total", "Responses that could not be stored", {})
+        .set_total(store.counters().responses_dropped);
+    set(metrics, "tandem_stored_response_bytes", "Stored responses", {}, store.counters().response_bytes);
+    set(metrics, "tandem_stored_response_bytes_max", "Room for stored responses", {}, store.response_limits().bytes_max);
     set(metrics, "tandem_store_queue", "Jobs that wait for the store", {}, static_cast<int64_t>(store.queued()));
     set(metrics, "tandem_store_queue_max", "Room in the queue of the store", {}, static_cast<int64_t>(store.queue_max()));
   });

@@ -73,6 +73,8 @@ Result<Database> Database::open(const std::string& path) {
   TRY(database.execute("PRAGMA journal_mode=WAL"));
   TRY(database.execute("PRAGMA foreign_keys=ON"));
   TRY(database.execute("PRAGMA trusted_schema=OFF"));
+  // What is deleted is overwritten: clients may have had text stored.
+  TRY(database.execute("PRAGMA secure_delete=ON"));
   return database;
 }
 

@@ -39,6 +39,17 @@ constexpr auto kSteps = std::to_array<const char*>({
          outcome TEXT NOT NULL,
          reason TEXT NOT NULL
        ) STRICT)",
+    // 3: responses that clients asked to be stored: the only prompt and answer text
+    R"(CREATE TABLE responses (
+         number INTEGER PRIMARY KEY,       -- in order of their end
+         id TEXT NOT NULL UNIQUE,
+         key_id TEXT NOT NULL,             -- whose it is; empty without keys
+         created_unix_s INTEGER NOT NULL,
+         bytes INTEGER NOT NULL,           -- what it counts against the limits
+         body TEXT NOT NULL,               -- the response object, JSON
+         items TEXT NOT NULL               -- items of the conversation, JSON
+       ) STRICT;
+       CREATE INDEX responses_of_key ON responses (key_id, number, bytes))",
 });
 
 }  // namespace

@@ -1,16 +1,21 @@
 #include "service/store/store.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/log.h"
 #include "base/overloaded.h"
 #include "service/store/migrations.h"
+#include "service/store/response_table.h"
 
 namespace tandem::service {
 namespace {
 
 constexpr size_t kBatchMax = 256;
 constexpr int64_t kPruneEvery = 1024;  // records between two looks at the row limit
+constexpr auto kExpireEvery = std::chrono::seconds(60);
+constexpr int64_t kQueuedResponseBytesMax = int64_t{64} << 20;
 
 }  // namespace
 
@@ -23,9 +28,10 @@ struct Store::Writer {
   Statement revoke;
   Statement list;
   Statement count;
+  ResponseTable responses;
   int64_t since_prune = 0;
 
-  static Result<std::unique_ptr<Writer>> open(const std::string& path);
+  static Result<std::unique_ptr<Writer>> open(const Options& options);
   Result<void> write(const RequestRecord& record);
   Result<void> write_batch(const std::vector<RequestRecord>& records, int64_t rows_max);
   Result<void> add(const StoredKey& key);
@@ -34,9 +40,10 @@ struct Store::Writer {
   Result<int64_t> read_count();
 };
 
-Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const std::string& path) {
-  TRY_ASSIGN(Database database, Database::open(path));
+Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const Options& options) {
+  TRY_ASSIGN(Database database, Database::open(options.path));
   TRY(migrate(database));
+  TRY_ASSIGN(ResponseTable responses, ResponseTable::open(database, options.responses));
   TRY_ASSIGN(Statement insert_record,
              database.prepare("INSERT INTO requests (id, route, model, key_id, created_unix_s, "
                               "queue_us, prefill_us, decode_us, first_token_us, total_us, "
@@ -61,7 +68,7 @@ Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const std::string& pa
   TRY_ASSIGN(Statement count, database.prepare("SELECT count(*) FROM requests"));
   return std::unique_ptr<Writer>(std::make_unique<Writer>(
       Writer{std::move(database), std::move(insert_record), std::move(touch_key), std::move(prune),
-             std::move(insert_key), std::move(revoke), std::move(list), std::move(count)}));
+             std::move(insert_key), std::move(revoke), std::move(list), std::move(count), std::move(responses)}));
 }
 
 Result<void> Store::Writer::write(const RequestRecord& r) {
@@ -114,8 +121,9 @@ Result<void> Store::Writer::add(const StoredKey& key) {
 Result<void> Store::Writer::revoke_key(const std::string& id, int64_t now) {
   TRY(database.execute("PRAGMA synchronous=FULL"));
   TRY(revoke.bind(1, now).bind(2, id).run());
-  if (database.changes() == 1) return {};
-  return make_error(Errc::not_found, "no valid key has this id");
+  if (database.changes() != 1) return make_error(Errc::not_found, "no valid key has this id");
+  // Nobody can ask for them any more.
+  return responses.remove_key(database, id);
 }
 
 Result<std::vector<StoredKey>> Store::Writer::read_keys() {
@@ -141,7 +149,7 @@ Result<int64_t> Store::Writer::read_count() {
 }
 
 Result<std::unique_ptr<Store>> Store::open(Options options) {
-  TRY_ASSIGN(std::unique_ptr<Writer> writer, Writer::open(options.path));
+  TRY_ASSIGN(std::unique_ptr<Writer> writer, Writer::open(options));
   return std::make_unique<Store>(std::move(options), std::move(writer));
 }
 
@@ -151,37 +159,84 @@ Store::Store(Options options, std::unique_ptr<Writer> writer)
       writer_(std::move(writer)),
       thread_([this] { run(); }) {}
 
-Store::~Store() { queue_.close(); }  // the thread ends when the queue is empty; jthread joins
+// The thread ends when the queue is empty; jthread joins.
+Store::~Store() {
+  closing_.store(true);
+  queue_.close();
+}
+
+int64_t Store::unix_seconds() const {
+  return (options_.clock == nullptr ? system_clock_ : *options_.clock).unix_seconds();
+}
+
+// Empty: the end. Old responses go even while there is nothing else to do.
+std::optional<Store::Job> Store::next_job() {
+  while (true) {
+    if (std::chrono::steady_clock::now() >= expire_at_) expire_responses();
+    if (closing_.load()) return queue_.pop();
+    if (auto job = queue_.pop_until(expire_at_)) return job;
+  }
+}
+
+void Store::expire_responses() {
+  expire_at_ = std::chrono::steady_clock::now() + kExpireEvery;
+  const auto done = writer_->responses.expire(unix_seconds());
+  if (!done.ok() && counters_.errors.fetch_add(1) == 0) {
+    log::error("old responses cannot be deleted: " + done.error().message);
+  }
+  counters_.response_bytes.store(writer_->responses.bytes());
+}
+
+void Store::write_records(std::vector<RequestRecord>& batch) {
+  const auto count = static_cast<int64_t>(batch.size());
+  const auto written = writer_->write_batch(batch, options_.record_rows);
+  (written.ok() ? counters_.records_written : counters_.records_dropped).fetch_add(count);
+  if (!written.ok() && counters_.errors.fetch_add(1) == 0) {
+    log::error("request records cannot be stored: " + written.error().message);
+  }
+  batch.clear();
+}
+
+void Store::write_response(const StoredResponse& response) {
+  queued_response_bytes_.fetch_sub(response.bytes());
+  const auto written = writer_->responses.add(writer_->database, response);
+  (written.ok() ? counters_.responses_written : counters_.responses_dropped).fetch_add(1);
+  if (!written.ok() && counters_.errors.fetch_add(1) == 0) {
+    log::error("responses cannot be stored: " + written.error().message);
+  }
+}
 
 void Store::run() {
   std::vector<RequestRecord> batch;
-  std::optional<Job> job = queue_.pop();
+  std::optional<Job> job = next_job();
   while (job.has_value()) {
     // Records that stand in a row go into one transaction.
     while (job.has_value() && std::holds_alternative<RequestRecord>(*job)) {
       batch.push_back(std::move(std::get<RequestRecord>(*job)));
       job = batch.size() < kBatchMax ? queue_.try_pop() : std::nullopt;
     }
-    if (!batch.empty()) {
-      const auto count = static_cast<int64_t>(batch.size());
-      const auto written = writer_->write_batch(batch, options_.record_rows);
-      (written.ok() ? counters_.records_written : counters_.records_dropped).fetch_add(count);
-      if (!written.ok() && counters_.errors.fetch_add(1) == 0) {
-        log::error("request records cannot be stored: " + written.error().message);
-      }
-      batch.clear();
-    }
+    if (!batch.empty()) write_records(batch);
     if (job.has_value()) {
-      std::visit(Overloaded{[](RequestRecord&) {},
-                            [&](AddKey& j) { j.done.set_value(writer_->add(j.key)); },
-                            [&](RevokeKey& j) {
-                              j.done.set_value(writer_->revoke_key(j.id, j.now_unix_s));
-                            },
-                            [&](ListKeys& j) { j.done.set_value(writer_->read_keys()); },
-                            [&](CountRecords& j) { j.done.set_value(writer_->read_count()); }},
-                 *job);
+      std::visit(
+          Overloaded{[](RequestRecord&) {},
+                     [&](StoredResponse& response) { write_response(response); },
+                     [&](AddKey& j) { j.done.set_value(writer_->add(j.key)); },
+                     [&](RevokeKey& j) {
+                       j.done.set_value(writer_->revoke_key(j.id, j.now_unix_s));
+                     },
+                     [&](ListKeys& j) { j.done.set_value(writer_->read_keys()); },
+                     [&](CountRecords& j) { j.done.set_value(writer_->read_count()); },
+                     [&](FindResponse& j) {
+                       j.done.set_value(writer_->responses.find(j.id, j.key_id, unix_seconds()));
+                     },
+                     [&](RemoveResponse& j) {
+                       j.done.set_value(
+                           writer_->responses.remove(writer_->database, j.id, j.key_id));
+                     }},
+          *job);
+      counters_.response_bytes.store(writer_->responses.bytes());
     }
-    job = queue_.pop();
+    job = next_job();
   }
 }
 
@@ -215,6 +270,30 @@ Result<void> Store::flush() {
 
 void Store::record(RequestRecord record) {
   if (!queue_.try_push(Job(std::move(record)))) counters_.records_dropped.fetch_add(1);
+}
+
+int64_t Store::response_bytes_max() const {
+  const ResponseLimits& limits = options_.responses;
+  return std::min({limits.bytes_per_key_max, limits.bytes_max, kQueuedResponseBytesMax});
+}
+
+bool Store::keep(StoredResponse response) {
+  const int64_t bytes = response.bytes();
+  // A place in the queue is small, what stands in it may not be.
+  const bool fits = bytes <= response_bytes_max() &&
+                    queued_response_bytes_.fetch_add(bytes) + bytes <= kQueuedResponseBytesMax;
+  if (fits && queue_.try_push(Job(std::move(response)))) return true;
+  if (bytes <= response_bytes_max()) queued_response_bytes_.fetch_sub(bytes);
+  counters_.responses_dropped.fetch_add(1);
+  return false;
+}
+
+Result<StoredResponse> Store::find(std::string id, std::string key_id) {
+  return ask<StoredResponse>(FindResponse{std::move(id), std::move(key_id), {}});
+}
+
+Result<void> Store::remove(std::string id, std::string key_id) {
+  return ask<void>(RemoveResponse{std::move(id), std::move(key_id), {}});
 }
 
 }  // namespace tandem::service

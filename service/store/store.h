@@ -1,8 +1,8 @@
-// Store: keys and request records in one SQLite file. One writer thread owns the only connection
+// Store: keys, request records and the responses that clients asked to be stored, in one SQLite file. One writer thread owns the only connection
 // (which also does all checkpoints); everybody else talks to it through a bounded queue. A record
 // that finds the queue full is dropped and counted. Records are committed in batches within
-// milliseconds: kill -9 loses at most those of requests that were ending. Key changes are on the disk
-// when the call returns.
+// milliseconds, responses as they come: kill -9 loses at most those of requests that were ending. Key
+// changes are on the disk when the call returns. Responses of a key go with it.
 //
 // Any thread, after open(). Errors: io, corrupt; unavailable when the queue is full.
 #pragma once
@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "base/clock.h"
 #include "base/result.h"
 #include "service/auth.h"
 #include "service/request_record.h"
+#include "service/response_store.h"
 #include "service/store/database.h"
 
 namespace tandem::service {
@@ -34,16 +36,21 @@ struct StoredKey {
   int64_t last_used_unix_s = 0;  // as of the last committed record
 };
 
-class Store {
+class Store final : public ResponseStore {
  public:
   struct Options {
     std::string path;
     int64_t record_rows = 1'000'000;
     size_t queue_max = 4096;
+    ResponseLimits responses;
+    const Clock* clock = nullptr;  // for the age of responses; null: the system's
   };
   struct Counters {
     std::atomic<int64_t> records_written{0};
     std::atomic<int64_t> records_dropped{0};
+    std::atomic<int64_t> responses_written{0};
+    std::atomic<int64_t> responses_dropped{0};
+    std::atomic<int64_t> response_bytes{0};  // that are stored now
     std::atomic<int64_t> errors{0};
   };
 
@@ -52,7 +59,7 @@ class Store {
   // Opens or creates the file, brings the schema up to date, starts the writer.
   static Result<std::unique_ptr<Store>> open(Options options);
   Store(Options options, std::unique_ptr<Writer> writer);  // use open()
-  ~Store();  // commits what is queued
+  ~Store() override;  // commits what is queued
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
@@ -66,6 +73,12 @@ class Store {
   Result<void> flush();
   Result<int64_t> record_count();
 
+  [[nodiscard]] int64_t response_bytes_max() const override;
+  bool keep(StoredResponse response) override;
+  [[nodiscard]] Result<StoredResponse> find(std::string id, std::string key_id) override;
+  Result<void> remove(std::string id, std::string key_id) override;
+
+  [[nodiscard]] const ResponseLimits& response_limits() const { return options_.responses; }
   [[nodiscard]] const Counters& counters() const { return counters_; }
   [[nodiscard]] size_t queued() const { return queue_.size(); }
   [[nodiscard]] size_t queue_max() const { return queue_.capacity(); }
@@ -86,14 +99,32 @@ class Store {
   struct CountRecords {
     std::promise<Result<int64_t>> done;
   };
-  using Job = std::variant<RequestRecord, AddKey, RevokeKey, ListKeys, CountRecords>;
+  struct FindResponse {
+    std::string id, key_id;
+    std::promise<Result<StoredResponse>> done;
+  };
+  struct RemoveResponse {
+    std::string id, key_id;
+    std::promise<Result<void>> done;
+  };
+  using Job = std::variant<RequestRecord, StoredResponse, AddKey, RevokeKey, ListKeys, CountRecords,
+                           FindResponse, RemoveResponse>;
 
   template <typename T, typename JobType>
   Result<T> ask(JobType job);
   void run();
+  std::optional<Job> next_job();
+  void write_records(std::vector<RequestRecord>& batch);
+  void write_response(const StoredResponse& response);
+  void expire_responses();
+  [[nodiscard]] int64_t unix_seconds() const;
 
   const Options options_;
+  const SystemClock system_clock_;
   Counters counters_;
+  std::atomic<int64_t> queued_response_bytes_{0};
+  std::atomic<bool> closing_{false};
+  SteadyTime expire_at_{};  // writer thread
   BoundedQueue<Job> queue_;
   std::unique_ptr<Writer> writer_;
   std::jthread thread_;
