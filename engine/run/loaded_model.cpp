@@ -33,6 +33,10 @@ StepLimits step_limits_from(const EngineOptions& options) {
   return limits;
 }
 
+int64_t scratch_bytes(const Model& model, const EngineOptions& options) {
+  return threads_of(options) * static_cast<int64_t>(Step::scratch_bytes_per_thread(model));
+}
+
 // What the file says about itself is repeated to every client: bounded.
 constexpr size_t kTextBytesMax = 256;
 constexpr size_t kDefaultsMax = 64;
@@ -75,7 +79,9 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
                                          " rows");
   }
   loaded->step_limits = step_limits_from(options);
-  TRY_ASSIGN(const budget::PlanInput input, loaded->plan_input(options));
+  TRY_ASSIGN(const budget::PlanInput input,
+             plan_input(*loaded->model,
+                        static_cast<int64_t>(loaded->text->tokenizer().memory_bytes()), options));
   log::info("memory plan: " + budget::plan_text(budget::make_plan(input)));
   if (options.memory_limit_bytes > 0) {
     TRY(budget::check_plan(input, options.memory_limit_bytes));
@@ -86,31 +92,29 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
 }
 
 // A crafted file with large options must be an error here and no broken promise to the plan.
-Result<budget::PlanInput> LoadedModel::plan_input(const EngineOptions& options) const {
-  const StateShape shape = model->state_shape(options.context_tokens);
+Result<budget::PlanInput> LoadedModel::plan_input(const Model& model, int64_t tokenizer_bytes,
+                                                  const EngineOptions& options) {
+  const StateShape shape = model.state_shape(options.context_tokens);
   const int64_t full = PagePool::pages_for_tokens(shape.tokens_max) * shape.page_bytes;
   constexpr int64_t kTermBytesMax = int64_t{1} << 50;
   if (std::max(full, shape.recurrent_bytes) > kTermBytesMax / options.slots ||
-      model->weight_bytes() > kTermBytesMax) {
+      model.weight_bytes() > kTermBytesMax) {
     return make_error(Errc::too_large,
                       std::to_string(options.slots) + " slots of " + std::to_string(full) +
                           " bytes of kv and " + std::to_string(shape.recurrent_bytes) +
                           " bytes of state, weights of " +
-                          std::to_string(model->weight_bytes()) + " bytes");
+                          std::to_string(model.weight_bytes()) + " bytes");
   }
   budget::PlanInput input;
-  input.weights_bytes = model->weight_bytes();
+  input.weights_bytes = model.weight_bytes();
   input.kv_bytes = options.kv_bytes > 0 ? options.kv_bytes : full * options.slots;
   input.kv_bytes_per_page = shape.page_bytes;
   input.recurrent_bytes_per_sequence = shape.recurrent_bytes;
   input.slots = options.slots;
-  input.workspace_bytes = Step::workspace_bytes(*model, step_limits) + scratch_bytes(options);
-  input.tokenizer_bytes = static_cast<int64_t>(text->tokenizer().memory_bytes());
+  input.workspace_bytes =
+      Step::workspace_bytes(model, step_limits_from(options)) + scratch_bytes(model, options);
+  input.tokenizer_bytes = tokenizer_bytes;
   return input;
-}
-
-int64_t LoadedModel::scratch_bytes(const EngineOptions& options) const {
-  return threads_of(options) * static_cast<int64_t>(Step::scratch_bytes_per_thread(*model));
 }
 
 Result<void> LoadedModel::allocate(const EngineOptions& options,
@@ -120,7 +124,7 @@ Result<void> LoadedModel::allocate(const EngineOptions& options,
   const StateShape shape = model->state_shape(options.context_tokens);
   TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes));
   TRY_ASSIGN(const kernels::Isa isa, kernels::isa_choose());
-  TRY_ASSIGN(scratch, ledger.reserve(budget::Tag::workspace, scratch_bytes(options)));
+  TRY_ASSIGN(scratch, ledger.reserve(budget::Tag::workspace, scratch_bytes(*model, options)));
   compute = std::make_unique<kernels::Compute>(
       kernels::ComputeOptions{.threads = static_cast<int>(threads_of(options)),
                               .isa = isa,

@@ -33,6 +33,10 @@ class LoadedModel {
   static Result<std::unique_ptr<LoadedModel>> load(const GgufFile& file,
                                                    const EngineOptions& options,
                                                    const Clock& clock);
+  // The terms of the memory plan, before anything is allocated; load() and --describe use it.
+  // Error: too_large for what no machine holds.
+  static Result<budget::PlanInput> plan_input(const Model& model, int64_t tokenizer_bytes,
+                                              const EngineOptions& options);
   explicit LoadedModel(Key) {}
   LoadedModel(const LoadedModel&) = delete;
   LoadedModel& operator=(const LoadedModel&) = delete;
@@ -50,8 +54,6 @@ class LoadedModel {
   std::unique_ptr<Step> step;
 
  private:
-  [[nodiscard]] Result<budget::PlanInput> plan_input(const EngineOptions& options) const;
-  [[nodiscard]] int64_t scratch_bytes(const EngineOptions& options) const;
   Result<void> allocate(const EngineOptions& options, const budget::PlanInput& input);
   void fill_facts(const GgufFile& file, const EngineOptions& options);
 };

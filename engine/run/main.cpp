@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "engine/run/describe.h"
 #include "engine/run/engine.h"
 
 #ifndef TANDEM_VERSION
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
       std::puts("tandem-engine " TANDEM_VERSION);
       return 0;
     }
+    if (!options->describe.empty()) return tandem::engine::run_describe(*options);
     return tandem::engine::run_engine(*options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tandem-engine: %s\n", error.what());

@@ -21,6 +21,7 @@ struct Flag {
 
 const std::vector<Flag>& flags() {
   static const std::vector<Flag> table = {
+      {"--describe", &EngineOptions::describe},
       {"--model", &EngineOptions::model},
       {"--name", &EngineOptions::name},
       {"--socket", &EngineOptions::socket},
@@ -80,6 +81,7 @@ Result<void> check(const EngineOptions& options) {
   const auto missing = [](const char* flag) {
     return make_error(Errc::invalid_argument, std::string(flag) + " is required");
   };
+  if (!options.describe.empty()) return {};
   if (options.model.empty()) return missing("--model");
   if (options.name.empty()) return missing("--name");
   if (options.socket.empty() == (options.listen_fd < 0)) {
@@ -132,6 +134,7 @@ std::string_view engine_help_text() {
   return R"(tandem-engine: runs one GGUF model and serves the engine protocol on a unix socket.
 
 usage: tandem-engine --model FILE --name NAME (--socket PATH | --listen-fd N) [flags]
+       tandem-engine --describe FILE [--context N] [--slots N] [--batch-tokens N] [--threads N]
 
   --model FILE         first or only file of the model (GGUF v3)
   --name NAME          configured name; told in the welcome frame and in the log
@@ -149,6 +152,7 @@ usage: tandem-engine --model FILE --name NAME (--socket PATH | --listen-fd N) [f
   --quantum-us N       longest unit of a step between two looks at the lease (default 0: whole steps)
   --drain-timeout S    seconds that running requests get after SIGTERM (default 30)
   --log-level LEVEL    debug, info, warning or error (default info)
+  --describe FILE      print what a memory plan needs to know of the file, as JSON, and exit
   --version            print the version and exit
   --help               this text
 

@@ -12,6 +12,7 @@
 namespace tandem::engine {
 
 struct EngineOptions {
+  std::string describe;           // only print what a plan needs to know of this file
   std::string model;              // first or only file of the model
   std::string name;               // configured name, for the log and the welcome frame
   std::string socket;             // path that is created with mode 0600, unless
@@ -31,7 +32,7 @@ struct EngineOptions {
   bool version = false;
 };
 
-// Arguments without the program's name. With --help or --version nothing else is required.
+// Arguments without the program's name. With --help, --version or --describe nothing else is required.
 Result<EngineOptions> parse_engine_options(std::span<const char* const> arguments);
 
 std::string_view engine_help_text();
