@@ -9,6 +9,11 @@ void ByteSet::add_range(uint8_t first, uint8_t last) {
   for (uint32_t byte = first; byte <= last; ++byte) add(static_cast<uint8_t>(byte));
 }
 
+size_t Grammar::memory_bytes() const {
+  return states_.capacity() * sizeof(State) + edges_.capacity() * sizeof(Edge) +
+         sets_.capacity() * sizeof(ByteSet) + rule_starts_.capacity() * 2 * sizeof(uint32_t);
+}
+
 // Nodes 0 and 1 are the empty text and no text, so that there is always a part to hand out.
 GrammarBuilder::GrammarBuilder(GrammarLimits limits) : limits_(limits) {
   CHECK(limits_.nodes_max >= 2 && limits_.nodes_max <= (size_t{1} << 24));

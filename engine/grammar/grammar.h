@@ -68,6 +68,7 @@ class Grammar {
   [[nodiscard]] uint32_t rule_rank(uint32_t rule) const { return rule_ranks_[rule]; }
   // Fewest bytes of a whole text.
   [[nodiscard]] uint32_t bytes_min() const { return states_[rule_start(root_rule_)].bytes_to_end_min; }
+  [[nodiscard]] size_t memory_bytes() const;
 
  private:
   friend class GrammarAssembler;

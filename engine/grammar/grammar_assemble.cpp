@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "engine/grammar/grammar_build.h"
+#include "engine/grammar/grammar_cost.h"
 
 namespace tandem::engine {
 namespace {
@@ -42,7 +43,7 @@ Result<Grammar> GrammarAssembler::run(GrammarPart root) {
   }
   grammar_.sets_ = sets_.take();
   find_bytes_to_end();
-  if (grammar_.bytes_min() == kBytesNever) {
+  if (grammar_.bytes_min() == kCostNever) {
     return make_error(Errc::invalid_argument, "no text at all satisfies the grammar");
   }
   drop_dead_states();

@@ -14,15 +14,6 @@
 
 namespace tandem::engine {
 
-inline constexpr uint32_t kBytesNever = UINT32_MAX;      // no way to the end
-inline constexpr uint32_t kBytesMany = UINT32_MAX - 1;   // this many or more
-
-inline uint32_t add_bytes(uint32_t a, uint32_t b) {
-  if (a == kBytesNever || b == kBytesNever) return kBytesNever;
-  const uint64_t sum = uint64_t{a} + b;
-  return sum > kBytesMany ? kBytesMany : static_cast<uint32_t>(sum);
-}
-
 // Equal sets have one index.
 class ByteSetTable {
  public:

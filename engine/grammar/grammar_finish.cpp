@@ -1,91 +1,25 @@
 // The joined automata: fewest bytes to the end, dead states, left recursion.
 #include <algorithm>
-#include <queue>
 #include <string>
 #include <utility>
 
 #include "engine/grammar/grammar_build.h"
+#include "engine/grammar/grammar_cost.h"
 
 namespace tandem::engine {
 
-namespace {
-
-struct Incoming {
-  uint32_t from = 0;
-  int32_t rule = -1;
-  uint32_t target = 0;
-};
-
-// Edges in groups by a key.
-struct Groups {
-  std::vector<uint32_t> first;
-  std::vector<Incoming> edges;
-  [[nodiscard]] std::span<const Incoming> of(uint32_t key) const {
-    return std::span(edges).subspan(first[key], first[key + 1] - first[key]);
-  }
-};
-
-template <typename Key>
-Groups group_edges(const Grammar& grammar, size_t keys, Key key_of) {
-  Groups groups;
-  groups.first.assign(keys + 1, 0);
-  std::vector<std::pair<uint32_t, Incoming>> found;
-  for (uint32_t state = 0; state < grammar.states().size(); ++state) {
-    for (const Grammar::Edge& edge : grammar.edges(state)) {
-      const int64_t key = key_of(edge);
-      if (key < 0) continue;
-      found.push_back({static_cast<uint32_t>(key), {state, edge.rule, edge.target}});
-      ++groups.first[static_cast<size_t>(key) + 1];
-    }
-  }
-  for (size_t i = 1; i < groups.first.size(); ++i) groups.first[i] += groups.first[i - 1];
-  groups.edges.resize(found.size());
-  std::vector<uint32_t> next(groups.first.begin(), groups.first.end() - 1);
-  for (const auto& [key, edge] : found) groups.edges[next[key]++] = edge;
-  return groups;
-}
-
-}  // namespace
-
-// Knuth's generalisation of Dijkstra's algorithm: states are settled in the order of their cost, and a
-// call's cost is known when its rule's start and its target are.
 void GrammarAssembler::find_bytes_to_end() {
   Grammar& g = grammar_;
-  const Groups into = group_edges(g, g.states_.size(), [](const auto& edge) { return int64_t{edge.target}; });
-  const Groups calls = group_edges(g, g.rule_starts_.size(), [](const auto& edge) { return int64_t{edge.rule}; });
-  for (Grammar::State& state : g.states_) state.bytes_to_end_min = kBytesNever;
-
-  using Entry = std::pair<uint32_t, uint32_t>;  // bytes, state
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
-  std::vector<bool> settled(g.states_.size(), false);
-  const auto relax = [&](uint32_t state, uint32_t bytes) {
-    if (bytes >= g.states_[state].bytes_to_end_min) return;
-    g.states_[state].bytes_to_end_min = bytes;
-    open.push({bytes, state});
-  };
+  std::vector<CostMove> moves;
+  moves.reserve(g.edges_.size());
   for (uint32_t state = 0; state < g.states_.size(); ++state) {
-    if (g.states_[state].accepts) relax(state, 0);
-  }
-  while (!open.empty()) {
-    const auto [bytes, state] = open.top();
-    open.pop();
-    if (settled[state]) continue;
-    settled[state] = true;
-    for (const Incoming& edge : into.of(state)) {
-      if (edge.rule < 0) {
-        relax(edge.from, add_bytes(bytes, 1));
-      } else if (const uint32_t start = g.rule_starts_[static_cast<uint32_t>(edge.rule)]; settled[start]) {
-        relax(edge.from, add_bytes(bytes, g.states_[start].bytes_to_end_min));
-      }
-    }
-    const uint32_t rule = g.states_[state].rule;
-    if (state != g.rule_starts_[rule]) continue;
-    for (const Incoming& edge : calls.of(rule)) {
-      if (settled[edge.target]) {
-        relax(edge.from, add_bytes(bytes, g.states_[edge.target].bytes_to_end_min));
-      }
+    for (const Grammar::Edge& edge : g.edges(state)) {
+      moves.push_back({.from = state, .target = edge.target, .rule = edge.rule,
+                       .cost = edge.rule < 0 ? 1u : 0u});
     }
   }
+  const std::vector<uint32_t> costs = find_costs_to_end(g, moves);
+  for (size_t i = 0; i < costs.size(); ++i) g.states_[i].bytes_to_end_min = costs[i];
 }
 
 // Keeps the states that the root reaches and that can finish, rules and states in the order of their
@@ -95,9 +29,9 @@ void GrammarAssembler::drop_dead_states() {
   grammar_ = {};
   Grammar& g = grammar_;
   const auto alive = [&](const Grammar::Edge& edge) {
-    if (old.states_[edge.target].bytes_to_end_min == kBytesNever) return false;
+    if (old.states_[edge.target].bytes_to_end_min == kCostNever) return false;
     return edge.rule < 0 ||
-           old.states_[old.rule_start(static_cast<uint32_t>(edge.rule))].bytes_to_end_min != kBytesNever;
+           old.states_[old.rule_start(static_cast<uint32_t>(edge.rule))].bytes_to_end_min != kCostNever;
   };
   constexpr uint32_t kUnknown = UINT32_MAX;
   std::vector<uint32_t> new_state(old.states_.size(), kUnknown);

@@ -1,0 +1,247 @@
+#include "engine/grammar/matcher_stack.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/grammar/grammar_cost.h"
+
+namespace tandem::engine {
+namespace {
+
+// Marks a frame number as an index into new_frames_ until those are made.
+constexpr uint32_t kNew = uint32_t{1} << 31;
+
+uint64_t hash_of(std::span<const StackItem> links) {
+  uint64_t hash = links.size();
+  for (const StackItem& link : links) {
+    hash = (hash ^ (uint64_t{link.state} << 32 | link.frame)) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+}  // namespace
+
+FrameStore::FrameStore() : slots_(16, 0) {
+  links_.push_back({.state = kEndState, .frame = kRoot});
+  frames_.push_back({.hash = hash_of(links_), .link_count = 1});
+  place(0);
+}
+
+uint32_t FrameStore::intern(std::span<const StackItem> links, uint32_t tokens_to_end) {
+  const uint64_t hash = hash_of(links);
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = hash & mask; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    const uint32_t frame = slots_[slot] - 1;
+    if (frames_[frame].hash == hash && std::ranges::equal(this->links(frame), links)) return frame;
+  }
+  if (2 * (frames_.size() + 1) > slots_.size()) grow();
+  const auto frame = static_cast<uint32_t>(frames_.size());
+  frames_.push_back({.hash = hash,
+                     .first_link = static_cast<uint32_t>(links_.size()),
+                     .link_count = static_cast<uint32_t>(links.size()),
+                     .tokens_to_end = tokens_to_end});
+  links_.insert(links_.end(), links.begin(), links.end());
+  place(frame);
+  return frame;
+}
+
+void FrameStore::place(uint32_t frame) {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = frames_[frame].hash & mask;
+  while (slots_[slot] != 0) slot = (slot + 1) & mask;
+  slots_[slot] = frame + 1;
+}
+
+void FrameStore::grow() {
+  slots_.assign(slots_.size() * 2, 0);
+  for (uint32_t frame = 0; frame < size(); ++frame) place(frame);
+}
+
+// The newest frame was placed last, so taking it out first leaves every other one's probes as they were.
+void FrameStore::truncate(uint32_t size) {
+  CHECK(size >= 1);
+  const size_t mask = slots_.size() - 1;
+  while (frames_.size() > size) {
+    const Frame& frame = frames_.back();
+    size_t slot = frame.hash & mask;
+    while (slots_[slot] != frames_.size()) slot = (slot + 1) & mask;
+    slots_[slot] = 0;
+    links_.resize(frame.first_link);
+    frames_.pop_back();
+  }
+}
+
+void FrameStore::compact(std::span<StackItem> items) {
+  std::vector<uint32_t> renumbered(frames_.size(), 0);
+  for (const StackItem& item : items) renumbered[item.frame] = 1;
+  for (uint32_t frame = size(); frame-- > 1;) {  // a frame's links lead to older frames
+    if (renumbered[frame] == 0) continue;
+    for (const StackItem& link : links(frame)) renumbered[link.frame] = 1;
+  }
+  FrameStore kept;
+  renumbered[kRoot] = kRoot;
+  std::vector<StackItem> moved;
+  for (uint32_t frame = 1; frame < size(); ++frame) {
+    if (renumbered[frame] == 0) continue;
+    moved.assign(links(frame).begin(), links(frame).end());
+    for (StackItem& link : moved) link.frame = renumbered[link.frame];
+    renumbered[frame] = kept.intern(moved, frames_[frame].tokens_to_end);
+  }
+  for (StackItem& item : items) item.frame = renumbered[item.frame];
+  *this = std::move(kept);
+}
+
+size_t FrameStore::memory_bytes() const {
+  return frames_.capacity() * sizeof(Frame) + links_.capacity() * sizeof(StackItem) +
+         slots_.capacity() * sizeof(uint32_t);
+}
+
+bool StackStepper::add(std::vector<StackItem>& items, size_t first, const StackItem& item) {
+  for (size_t i = first; i < items.size(); ++i) {
+    if (items[i] == item) return false;
+  }
+  if (items.size() - first >= limits_.items_max) {
+    overflowed_ = true;
+    return false;
+  }
+  items.push_back(item);
+  return true;
+}
+
+void StackStepper::add_returns(const FrameStore& frames, std::vector<StackItem>& items, size_t first,
+                               Set& set) {
+  for (size_t i = first; i < items.size(); ++i) {  // grows on the way
+    if (!tables_.info(items[i].state).ends) continue;
+    for (const StackItem& link : frames.links(items[i].frame)) {
+      if (link.state == FrameStore::kEndState) {
+        set.can_end = true;
+      } else {
+        add(items, first, link);
+      }
+    }
+  }
+}
+
+uint32_t StackStepper::new_frame_of(uint32_t rule, bool& fresh) {
+  for (uint32_t i = 0; i < new_frames_.size(); ++i) {
+    if (new_frames_[i].rule == rule) return i;
+  }
+  fresh = true;
+  new_frames_.push_back({.rule = rule});
+  return static_cast<uint32_t>(new_frames_.size() - 1);
+}
+
+// A called rule that may be empty is also stepped over, so that a frame made here is never returned from
+// before a byte is read: its links may still grow.
+void StackStepper::add_calls(std::vector<StackItem>& items, size_t first) {
+  const Grammar& grammar = tables_.grammar();
+  for (size_t i = first; i < items.size(); ++i) {
+    const StackItem item = items[i];
+    if (!tables_.info(item.state).calls) continue;
+    for (const Grammar::Edge& edge : grammar.edges(item.state)) {
+      if (edge.rule < 0) continue;
+      const auto rule = static_cast<uint32_t>(edge.rule);
+      const uint32_t start = grammar.rule_start(rule);
+      bool fresh = false;
+      const uint32_t index = new_frame_of(rule, fresh);
+      new_links_.push_back({index, {.state = edge.target, .frame = item.frame}});
+      if (fresh) add(items, first, {.state = start, .frame = kNew | index});
+      if (tables_.info(start).ends) add(items, first, {.state = edge.target, .frame = item.frame});
+    }
+  }
+}
+
+// Callers first: a link's own frame may be one of the new ones.
+void StackStepper::make_new_frames(FrameStore& frames) {
+  const Grammar& grammar = tables_.grammar();
+  order_.clear();
+  for (uint32_t i = 0; i < new_frames_.size(); ++i) order_.push_back(i);
+  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
+    return grammar.rule_rank(new_frames_[a].rule) < grammar.rule_rank(new_frames_[b].rule);
+  });
+  for (const uint32_t index : order_) {
+    links_.clear();
+    for (const NewLink& fresh : new_links_) {
+      if (fresh.new_frame != index) continue;
+      StackItem link = fresh.link;
+      if ((link.frame & kNew) != 0) link.frame = new_frames_[link.frame & ~kNew].frame;
+      if (tables_.info(link.state).tail) {
+        const auto outer = frames.links(link.frame);
+        links_.insert(links_.end(), outer.begin(), outer.end());
+      } else {
+        links_.push_back(link);
+      }
+    }
+    std::sort(links_.begin(), links_.end());
+    links_.erase(std::unique(links_.begin(), links_.end()), links_.end());
+    uint32_t least = kCostNever;
+    for (const StackItem& link : links_) {
+      const uint32_t own = link.state == FrameStore::kEndState
+                               ? 0
+                               : add_costs(tables_.info(link.state).tokens_to_end,
+                                           frames.tokens_to_end(link.frame));
+      least = std::min(least, own);
+    }
+    new_frames_[index].frame = frames.intern(links_, least);
+    if (frames.size() > limits_.frames_max || frames.link_count() > limits_.links_max) {
+      overflowed_ = true;
+    }
+  }
+}
+
+StackStepper::Set StackStepper::close(FrameStore& frames, std::vector<StackItem>& items,
+                                      size_t first) {
+  Set set;
+  size_t kept = first;
+  for (size_t i = first; i < items.size(); ++i) {
+    const auto begin = items.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = items.begin() + static_cast<std::ptrdiff_t>(kept);
+    if (std::find(begin, end, items[i]) == end) items[kept++] = items[i];
+  }
+  items.resize(std::min(kept, first + limits_.items_max));
+  if (kept > items.size()) overflowed_ = true;
+  add_returns(frames, items, first, set);
+  set.kernel_count = items.size() - first;
+  new_frames_.clear();
+  new_links_.clear();
+  add_calls(items, first);
+  if (!new_frames_.empty()) {
+    make_new_frames(frames);
+    for (size_t i = first + set.kernel_count; i < items.size(); ++i) {
+      if ((items[i].frame & kNew) != 0) items[i].frame = new_frames_[items[i].frame & ~kNew].frame;
+    }
+  }
+  set.tokens_to_end = kCostNever;
+  for (size_t i = first; i < items.size(); ++i) {
+    set.tokens_to_end = std::min(set.tokens_to_end,
+                                 add_costs(tables_.info(items[i].state).tokens_to_end,
+                                           frames.tokens_to_end(items[i].frame)));
+  }
+  return set;
+}
+
+StackStepper::Set StackStepper::step(FrameStore& frames, std::vector<StackItem>& items,
+                                     size_t from_first, size_t from_end, uint8_t byte) {
+  const Grammar& grammar = tables_.grammar();
+  const size_t first = items.size();
+  for (size_t i = from_first; i < from_end; ++i) {
+    const StackItem item = items[i];
+    const uint32_t layout = tables_.info(item.state).layout;
+    const auto edges = grammar.edges(item.state);
+    if (layout != MatcherTables::kNoLayout) {
+      const uint8_t edge = tables_.edge_of_byte(layout, byte);
+      if (edge != MatcherTables::kNoEdge) items.push_back({edges[edge].target, item.frame});
+      continue;
+    }
+    for (const Grammar::Edge& edge : edges) {
+      if (edge.rule < 0 && grammar.sets()[edge.set].has(byte)) {
+        items.push_back({edge.target, item.frame});
+      }
+    }
+  }
+  if (items.size() == first) return {};
+  return close(frames, items, first);
+}
+
+}  // namespace tandem::engine
