@@ -200,7 +200,8 @@ Result<void> App::start_http() {
                                                     .models = *supervisor_,
                                                     .authenticator = *keys_,
                                                     .records = *records_,
-                                                    .metrics = metrics_});
+                                                    .metrics = metrics_,
+                                                    .responses = store_.get()});
   return http_->start(std::move(listeners));
 }
 

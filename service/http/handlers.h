@@ -23,6 +23,9 @@ struct HandlerContext {
 
 Answer handle_chat(const HandlerContext& context, const Exchange& exchange);
 Answer handle_completions(const HandlerContext& context, const Exchange& exchange);
+Answer handle_responses(const HandlerContext& context, const Exchange& exchange);
+Answer handle_stored_response(const HandlerContext& context, const Exchange& exchange);
+Answer handle_delete_response(const HandlerContext& context, const Exchange& exchange);
 Answer handle_models(const HandlerContext& context);
 Answer handle_model(const HandlerContext& context, const Exchange& exchange);
 Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange);

@@ -8,6 +8,9 @@ namespace {
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", Auth::inference, Pool::inference, Endpoint::chat},
     Route{"POST", "/v1/completions", Auth::inference, Pool::inference, Endpoint::completions},
+    Route{"POST", "/v1/responses", Auth::inference, Pool::inference, Endpoint::responses},
+    Route{"GET", "/v1/responses/{id}", Auth::inference, Pool::text, Endpoint::stored_response},
+    Route{"DELETE", "/v1/responses/{id}", Auth::inference, Pool::text, Endpoint::delete_response},
     Route{"GET", "/v1/models", Auth::inference, Pool::control, Endpoint::models},
     Route{"GET", "/v1/models/{id}", Auth::inference, Pool::control, Endpoint::model},
     Route{"POST", "/tokenize", Auth::inference, Pool::text, Endpoint::tokenize},

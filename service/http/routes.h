@@ -21,13 +21,16 @@ enum class Auth : uint8_t {
 
 enum class Pool : uint8_t {
   inference,  // one worker per active answer
-  text,       // waits for an engine, but for no slot of it
+  text,       // waits for an engine or the store, but for no slot
   control,    // answers of our own, at once: never behind an engine
 };
 
 enum class Endpoint : uint8_t {
   chat,
   completions,
+  responses,
+  stored_response,
+  delete_response,
   models,
   model,
   tokenize,

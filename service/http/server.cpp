@@ -62,6 +62,12 @@ struct HttpServer::Impl final : FrontHandler {
         return handle_chat(context, exchange);
       case Endpoint::completions:
         return handle_completions(context, exchange);
+      case Endpoint::responses:
+        return handle_responses(context, exchange);
+      case Endpoint::stored_response:
+        return handle_stored_response(context, exchange);
+      case Endpoint::delete_response:
+        return handle_delete_response(context, exchange);
       case Endpoint::models:
         return handle_models(context);
       case Endpoint::model:

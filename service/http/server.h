@@ -21,6 +21,7 @@
 #include "service/http/front.h"
 #include "service/metrics.h"
 #include "service/request_record.h"
+#include "service/response_store.h"
 
 namespace tandem::service {
 
@@ -47,6 +48,7 @@ struct HttpServices {
   const Authenticator& authenticator;
   RecordSink& records;
   Metrics& metrics;
+  ResponseStore* responses = nullptr;  // null: none can be stored
 };
 
 class HttpServer {

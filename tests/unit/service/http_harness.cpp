@@ -41,6 +41,7 @@ Result<Identity> FakeAuthenticator::authenticate(std::optional<std::string_view>
     key = authorization->substr(7);
   }
   if (key == "good") return Identity{"k-good", {.inference = true, .admin = false}};
+  if (key == "other") return Identity{"k-other", {.inference = true, .admin = false}};
   if (key == "boss") return Identity{"k-boss", {.inference = false, .admin = true}};
   return make_error(Errc::unauthorized, "the key is missing or unknown");
 }
@@ -56,7 +57,7 @@ HttpOptions quick_options() {
 }
 
 TestServer::TestServer(HttpOptions options)
-    : server(std::move(options), {clock, models, authenticator, records, metrics}) {
+    : server(std::move(options), {clock, models, authenticator, records, metrics, &responses}) {
   auto listener = listen_tcp("127.0.0.1", 0);
   CHECK(listener.ok());
   port = bound_port(*listener).value();

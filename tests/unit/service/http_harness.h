@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "service/http/server.h"
 #include "tests/unit/service/http_fake_models.h"
+#include "tests/unit/service/http_fake_responses.h"
 
 namespace tandem::service {
 
@@ -35,7 +36,7 @@ class RecordList final : public RecordSink {
   std::vector<RequestRecord> records_ TANDEM_GUARDED_BY(mutex_);
 };
 
-// "good": inference; "boss": admin.
+// "good" and "other": inference; "boss": admin.
 class FakeAuthenticator final : public Authenticator {
  public:
   [[nodiscard]] Result<Identity> authenticate(
@@ -53,6 +54,7 @@ class TestServer {
   RecordList records;
   Metrics metrics;
   FakeAuthenticator authenticator;
+  FakeResponses responses;
   SystemClock clock;
   HttpServer server;
   uint16_t port = 0;
