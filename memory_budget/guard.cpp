@@ -14,10 +14,6 @@ constexpr int64_t kServingSampleMs = 100;
 
 }  // namespace
 
-const char* role_name(Role role) noexcept {
-  return role == Role::default_model ? "default" : "optional";
-}
-
 const char* guard_action_name(GuardActionKind kind) noexcept {
   switch (kind) {
     case GuardActionKind::terminate: return "terminate";

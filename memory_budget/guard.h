@@ -15,13 +15,9 @@
 #include <cstdint>
 
 #include "memory_budget/levels.h"
+#include "memory_budget/role.h"
 
 namespace tandem::budget {
-
-enum class Role : uint8_t { default_model, optional_model };
-inline constexpr size_t kRoleCount = 2;
-inline constexpr size_t role_index(Role role) { return static_cast<size_t>(role); }
-const char* role_name(Role role) noexcept;  // "default", "optional"
 
 // What the guard knows of a model's process group.
 struct TenantView {
