@@ -208,10 +208,13 @@ struct ScoredToken {
 };
 
 // event: everything that happens to a submitted request. Each generated token is one content (or
-// reasoning) event, even while its text is held back for a stop string or half a character.
+// reasoning) event, even while its text is held back for a stop string, a marker or half a character.
+// With an answer format a token may release text of both parts and calls: what does not fit its own event
+// follows it in order, text as content events without a token (which need no credit and count nothing).
+inline constexpr int32_t kNoToken = -1;
 struct ContentEvent {
   std::string text;  // UTF-8, whole characters; may be empty
-  int32_t token = 0;
+  int32_t token = 0;  // or kNoToken
   bool reasoning = false;            // text belongs to the thought, not to the answer
   std::optional<ScoredToken> score;  // when log-probabilities were asked for
 };
@@ -245,7 +248,7 @@ struct Warning {
 };
 struct FinishEvent {  // terminal
   FinishReason reason = FinishReason::stop;
-  std::string text;           // rest of the text that was held back
+  std::string text;           // rest of the content that was held back
   std::string stop_sequence;  // the stop string that matched, if any
   Usage usage;
   Timing timing;

@@ -11,8 +11,8 @@ namespace {
 
 Json content_to_json(const ContentEvent& event) {
   Json json = Json::object({{"type", event.reasoning ? "reasoning" : "content"},
-                            {"text", event.text},
-                            {"token", event.token}});
+                            {"text", event.text}});
+  if (event.token != kNoToken) json.set("token", event.token);
   if (event.score) json.set("score", event.score->to_json());
   return json;
 }
@@ -56,9 +56,11 @@ Result<Event> content_from(FieldReader& in, bool reasoning) {
   ContentEvent event;
   event.reasoning = reasoning;
   in.string("text", event.text);
-  in.token_id("token", event.token);
+  int64_t token = kNoToken;
+  in.optional_integer("token", token, 0, std::numeric_limits<int32_t>::max());
   const Json* score = in.optional_object("score");
   TRY(in.status());
+  event.token = static_cast<int32_t>(token);
   if (score != nullptr) {
     TRY_ASSIGN(event.score, ScoredToken::from_json(*score));
   }

@@ -235,12 +235,14 @@ void Loop::preempt_youngest() {
 }
 
 void Loop::end(Request& request, protocol::FinishReason reason) {
-  const protocol::FinishEvent event = request.finish(reason, parts_.clock.now());
+  RequestEnd last = request.finish(reason, parts_.clock.now());
+  const protocol::FinishEvent& event = last.event;
   const bool cancelled = reason == protocol::FinishReason::cancelled;
   cancelled ? ++counters_.requests_cancelled : ++counters_.requests_finished;
   log_end(request, finish_reason_name(event.reason), event);
   close(request, cancelled ? RequestState::cancelled : RequestState::finished);
-  outbox_.event(request.key(), protocol::Event{event});
+  for (const protocol::Event& more : last.more) outbox_.event(request.key(), more);
+  outbox_.event(request.key(), protocol::Event{std::move(last.event)});
 }
 
 void Loop::end_failed(Request& request, const Error& error) {

@@ -112,6 +112,7 @@ Result<void> Loop::take_result(Request& request, const BatchPiece& piece, size_t
   if (outcome.event) {
     ++counters_.completion_tokens;
     outbox_.event(request.key(), protocol::Event{std::move(*outcome.event)});
+    for (const protocol::Event& more : outcome.more) outbox_.event(request.key(), more);
   }
   if (outcome.finish) end(request, *outcome.finish);
   return {};

@@ -64,6 +64,20 @@ Result<void> check_fits(int64_t prompt, const protocol::Submit& submit, int64_t 
   return {};
 }
 
+Result<ThinkingBudget> budget_from(const protocol::Submit& submit, const AnswerText& answer,
+                                   const TextSide& text) {
+  ThinkingBudgetOptions options{.closing = {},
+                                .thinking_tokens_max = submit.thinking_tokens_max,
+                                .answer_tokens_reserved = submit.answer_tokens_reserved};
+  const bool wanted = options.thinking_tokens_max >= 0 || options.answer_tokens_reserved > 0;
+  if (wanted && !answer.thought_end().empty()) {
+    TRY_ASSIGN(protocol::Tokens closing,
+               text.tokenize({.content = std::string(answer.thought_end())}));
+    options.closing = std::move(closing.tokens);
+  }
+  return ThinkingBudget(std::move(options));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Request>> Request::create(SubmitCommand command, const TextSide& text,
@@ -74,27 +88,33 @@ Result<std::unique_ptr<Request>> Request::create(SubmitCommand command, const Te
   TRY(check_fits(prompt, command.submit, limits.context_tokens));
   TRY_ASSIGN(Sampler sampler, Sampler::create(params_from(command.submit, drawn_seed),
                                               static_cast<size_t>(limits.vocab)));
-  TRY_ASSIGN(StopMatcher stops, StopMatcher::create(command.submit.stop));
   sampler.add_prompt(command.prompt);
+  if (command.submit.thinking_tokens_max >= 0 && !command.submit.format) {
+    return make_error(Errc::invalid_argument, "a thinking budget wants an answer format",
+                      "thinking_tokens_max");
+  }
+  TRY_ASSIGN(AnswerText answer, AnswerText::create(command.submit, text));
+  TRY_ASSIGN(ThinkingBudget thinking, budget_from(command.submit, answer, text));
   const int64_t room = limits.context_tokens - prompt;
   const int64_t tokens_new_max = std::min(command.submit.max_tokens, room);
-  return std::make_unique<Request>(Key{}, std::move(command), text, std::move(sampler),
-                                   std::move(stops), tokens_new_max);
+  return std::make_unique<Request>(Key{}, std::move(command), text,
+                                   Parts{.sampler = std::move(sampler),
+                                         .answer = std::move(answer),
+                                         .thinking = std::move(thinking),
+                                         .tokens_new_max = tokens_new_max});
 }
 
-Request::Request(Key, SubmitCommand command, const TextSide& text, Sampler sampler, StopMatcher stops,
-                 int64_t tokens_new_max)
+Request::Request(Key, SubmitCommand command, const TextSide& text, Parts parts)
     : key_(command.key),
       text_(text),
       submit_(std::move(command.submit)),
       tokens_(std::move(command.prompt)),
       prompt_tokens_(static_cast<int64_t>(tokens_.size())),
-      tokens_new_max_(tokens_new_max),
+      tokens_new_max_(parts.tokens_new_max),
       credit_(submit_.credit),
-      sampler_(std::move(sampler)),
-      stop_texts_(std::move(submit_.stop)),
-      stops_(std::move(stops)),
-      decoder_(text.make_decoder(submit_.keep_special)),
+      sampler_(std::move(parts.sampler)),
+      answer_(std::move(parts.answer)),
+      thinking_(std::move(parts.thinking)),
       received_(command.received) {}
 
 BatchCandidate Request::candidate(bool connection_paused) const {
@@ -158,12 +178,25 @@ protocol::PromptEvent Request::take_prompt_event() {
   return {.tokens = std::move(prompt_scores_)};
 }
 
+Result<SampledToken> Request::next_token(std::span<const float> logits, SamplerScratch& scratch) {
+  const std::optional<int32_t> forced = thinking_.next({.in_reasoning = answer_.in_reasoning(),
+                                                        .reasoning_tokens = reasoning_tokens_,
+                                                        .tokens_left = tokens_new_max_ - generated()});
+  token_forced_ = forced.has_value();
+  if (!forced) return sampler_.sample(logits, {}, scratch);
+  SampledToken out{.token = *forced, .logprobs = {}};
+  if (const auto top = sampler_.params().top_logprobs) {
+    TRY_ASSIGN(out.logprobs, compute_logprobs(logits, *forced, *top, scratch));
+  }
+  return out;
+}
+
 Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScratch& scratch,
                                        SteadyTime now) {
   CHECK(credit_ > 0 && generated() < tokens_new_max_);
-  TRY_ASSIGN(const SampledToken sampled, sampler_.sample(logits, {}, scratch));
+  TRY_ASSIGN(const SampledToken sampled, next_token(logits, scratch));
   TokenOutcome outcome;
-  if (text_.ends_generation(sampled.token) && !submit_.ignore_eos) {
+  if (!token_forced_ && text_.ends_generation(sampled.token) && !submit_.ignore_eos) {
     outcome.finish = protocol::FinishReason::stop;
     return outcome;
   }
@@ -172,13 +205,15 @@ Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScr
   --credit_;
   sampler_.accept(sampled.token);
   tokens_.push_back(sampled.token);
-  StopMatcher::Step text = stops_.push(decoder_->add(sampled.token));
+  AnswerStep step = answer_.add(sampled.token);
   outcome.event.emplace();
-  outcome.event->text = std::move(text.text);
+  outcome.event->text = std::move(step.text);
   outcome.event->token = sampled.token;
+  outcome.event->reasoning = step.reasoning || token_forced_;
+  if (outcome.event->reasoning) ++reasoning_tokens_;
   if (sampled.logprobs) outcome.event->score = scored(sampled.token, *sampled.logprobs);
-  if (text.stop) {
-    stop_sequence_ = stop_texts_[*text.stop];
+  outcome.more = std::move(step.more);
+  if (step.stopped) {
     outcome.finish = protocol::FinishReason::stop;
   } else if (generated() >= tokens_new_max_) {
     outcome.finish = protocol::FinishReason::length;
@@ -186,25 +221,30 @@ Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScr
   return outcome;
 }
 
-protocol::FinishEvent Request::finish(protocol::FinishReason reason, SteadyTime now) {
-  protocol::FinishEvent event;
-  event.reason = reason;
-  if (!stops_.stopped()) {
-    StopMatcher::Step rest = stops_.push(decoder_->flush());
-    event.text = std::move(rest.text);
-    if (rest.stop) stop_sequence_ = stop_texts_[*rest.stop];
-    event.text += stops_.flush();
-    const bool completed = reason == protocol::FinishReason::length;
-    if (rest.stop && completed) event.reason = protocol::FinishReason::stop;
+RequestEnd Request::finish(protocol::FinishReason reason, SteadyTime now) {
+  AnswerRest rest = answer_.finish(reason);
+  RequestEnd end;
+  end.more = std::move(rest.more);
+  protocol::FinishEvent& event = end.event;
+  event.reason = rest.reason;
+  event.text = std::move(rest.text);
+  event.stop_sequence = answer_.stop_sequence();
+  event.warnings = std::move(rest.warnings);
+  if (thinking_.reached()) {
+    event.warnings.push_back({.rule = 22,
+                              .code = "reasoning_budget_reached",
+                              .detail = "the thought was ended after " +
+                                        std::to_string(reasoning_tokens_) + " tokens"});
   }
-  event.stop_sequence = stop_sequence_;
+  event.call_missing = rest.call_missing;
   event.usage.prompt_tokens = prompt_tokens_;
   event.usage.completion_tokens = generated();
+  event.usage.reasoning_tokens = reasoning_tokens_;
   const SteadyTime started = started_.value_or(now);
   event.timing.queue_us = micros(started - received_);
   event.timing.prefill_us = micros(first_token_.value_or(now) - started);
   if (first_token_) event.timing.decode_us = micros(last_token_ - *first_token_);
-  return event;
+  return end;
 }
 
 void Request::add_credit(int64_t events) {

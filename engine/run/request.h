@@ -3,7 +3,7 @@
 //   tokens:  [ prompt ................ | generated ........ ]
 //            0        computed          prompt_tokens        size
 // computed <= size; the state of tokens [0, computed) is in `sequence`. A preempted request loses its
-// sequence and recomputes from 0; sampler, decoder and stop matcher go on where they were.
+// sequence and recomputes from 0; sampler, text and thinking budget go on where they were.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@
 #include "base/protocol.h"
 #include "base/result.h"
 #include "engine/kv/sequence_state.h"
+#include "engine/run/answer_text.h"
 #include "engine/run/batch.h"
 #include "engine/run/messages.h"
 #include "engine/run/request_state.h"
 #include "engine/run/text_side.h"
+#include "engine/run/thinking_budget.h"
 #include "engine/sampling/sampler.h"
-#include "engine/sampling/stop_strings.h"
 
 namespace tandem::engine {
 
@@ -33,7 +34,13 @@ struct RequestLimits {
 // What a generated token means for the client.
 struct TokenOutcome {
   std::optional<protocol::ContentEvent> event;  // none: the token ended the answer and is not part of it
+  std::vector<protocol::Event> more;            // of the same token, behind its event
   std::optional<protocol::FinishReason> finish;
+};
+
+struct RequestEnd {
+  std::vector<protocol::Event> more;  // before the terminal event
+  protocol::FinishEvent event;
 };
 
 class Request {
@@ -45,8 +52,13 @@ class Request {
   static Result<std::unique_ptr<Request>> create(SubmitCommand command, const TextSide& text,
                                                  const RequestLimits& limits, uint64_t drawn_seed);
 
-  Request(Key, SubmitCommand command, const TextSide& text, Sampler sampler, StopMatcher stops,
-          int64_t tokens_new_max);
+  struct Parts {
+    Sampler sampler;
+    AnswerText answer;
+    ThinkingBudget thinking;
+    int64_t tokens_new_max = 0;
+  };
+  Request(Key, SubmitCommand command, const TextSide& text, Parts parts);
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
 
@@ -76,10 +88,10 @@ class Request {
   [[nodiscard]] bool wants_prompt_event() const;
   [[nodiscard]] protocol::PromptEvent take_prompt_event();
   [[nodiscard]] bool scores_only() const { return tokens_new_max_ == 0; }
-  // Samples from the last row. Errors: corrupt logits.
+  // Samples from the last row, or takes the token that ends a thought. Errors: corrupt logits.
   Result<TokenOutcome> generate(std::span<const float> logits, SamplerScratch& scratch,
                                 SteadyTime now);
-  [[nodiscard]] protocol::FinishEvent finish(protocol::FinishReason reason, SteadyTime now);
+  [[nodiscard]] RequestEnd finish(protocol::FinishReason reason, SteadyTime now);
 
   // --- back-pressure
   void add_credit(int64_t events);
@@ -89,10 +101,11 @@ class Request {
  private:
   [[nodiscard]] protocol::TokenLogprob named(int32_t token, double logprob) const;
   [[nodiscard]] protocol::ScoredToken scored(int32_t token, const LogprobRow& row) const;
+  Result<SampledToken> next_token(std::span<const float> logits, SamplerScratch& scratch);
 
   RequestKey key_;
   const TextSide& text_;
-  protocol::Submit submit_;  // its prompt id, sampling and stops are used up
+  protocol::Submit submit_;  // its prompt id, sampling, stops and format are used up
   RequestStateMachine machine_;
   std::vector<int32_t> tokens_;
   int64_t prompt_tokens_ = 0;
@@ -100,10 +113,10 @@ class Request {
   int64_t credit_ = 0;
   std::unique_ptr<SequenceState> sequence_;
   Sampler sampler_;
-  std::vector<std::string> stop_texts_;
-  StopMatcher stops_;
-  std::unique_ptr<TextDecoder> decoder_;
-  std::string stop_sequence_;
+  AnswerText answer_;
+  ThinkingBudget thinking_;
+  bool token_forced_ = false;     // the newest token was not sampled
+  int64_t reasoning_tokens_ = 0;
   std::vector<protocol::ScoredToken> prompt_scores_;  // one per prompt token once complete
   int64_t prompt_score_bytes_ = 0;  // of them as JSON, at most
   bool prompt_event_sent_ = false;

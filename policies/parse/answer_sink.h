@@ -65,6 +65,7 @@ class AnswerSink final : public CallTarget {
   AnswerEvents take();
   AnswerEnd finish(EngineFinish reason);
   [[nodiscard]] bool stopped() const { return stops_.stopped(); }
+  [[nodiscard]] std::string_view stop_sequence() const { return stops_.matched(); }
   [[nodiscard]] bool has_calls() const { return calls_ > 0; }
   [[nodiscard]] bool call_shaped() const { return call_shaped_; }
 

@@ -66,6 +66,24 @@ EngineFinish engine_finish(std::string_view reason) {
   return reason == "length" ? EngineFinish::length : EngineFinish::stop;
 }
 
+std::string_view thought_end(ToolSyntax syntax) {
+  switch (syntax) {
+    case ToolSyntax::qwen_xml:
+    case ToolSyntax::hermes:
+      return "\n</think>\n\n";
+    case ToolSyntax::gemma4:
+      return "<channel|>";
+    case ToolSyntax::mistral:
+      return "[/THINK]";
+    case ToolSyntax::gpt_oss:
+      return "<|end|><|start|>assistant<|channel|>final<|message|>";
+    case ToolSyntax::llama3:
+    case ToolSyntax::plain:
+      break;
+  }
+  return {};
+}
+
 class AnswerParser::Impl {
  public:
   explicit Impl(ParseOptions options)
@@ -103,6 +121,7 @@ class AnswerParser::Impl {
   }
 
   [[nodiscard]] bool stopped() const { return sink_.stopped(); }
+  [[nodiscard]] std::string_view stop_sequence() const { return sink_.stop_sequence(); }
   [[nodiscard]] bool in_reasoning() const { return reader_->in_reasoning(); }
 
  private:
@@ -148,6 +167,7 @@ AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 AnswerEvents AnswerParser::feed(std::string_view text) { return impl_->feed(text); }
 AnswerEnd AnswerParser::finish(EngineFinish reason) { return impl_->finish(reason); }
 bool AnswerParser::stopped() const { return impl_->stopped(); }
+std::string_view AnswerParser::stop_sequence() const { return impl_->stop_sequence(); }
 bool AnswerParser::in_reasoning() const { return impl_->in_reasoning(); }
 
 void WholeAnswer::add(const AnswerEvents& events) {

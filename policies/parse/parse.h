@@ -57,6 +57,10 @@ struct ParsedCall {
   std::string arguments;  // text of a JSON object
 };
 
+// What ends the thought and begins the answer in a model's own words: what an engine writes for it when
+// the thought has used up its tokens. Empty: the family has no thought.
+std::string_view thought_end(ToolSyntax syntax);
+
 enum class AnswerPart : uint8_t { reasoning, content, call };
 struct AnswerEvent {
   AnswerPart part = AnswerPart::content;
@@ -89,6 +93,8 @@ class AnswerParser {
 
   // A stop string was met: nothing that follows counts, the engine may end the answer.
   [[nodiscard]] bool stopped() const;
+  // That stop string; empty before.
+  [[nodiscard]] std::string_view stop_sequence() const;
   // The text read last was part of the thought: what a token counts as.
   [[nodiscard]] bool in_reasoning() const;
 

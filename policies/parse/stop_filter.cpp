@@ -23,14 +23,16 @@ StopFilter::StopFilter(std::vector<std::string> stops) {
 
 void StopFilter::step(char c) {
   held_.push_back(c);
-  for (Pattern& pattern : patterns_) {
-    size_t& matched = pattern.matched;
+  for (size_t i = 0; i < patterns_.size(); ++i) {
+    const Pattern& pattern = patterns_[i];
+    size_t& matched = patterns_[i].matched;
     while (matched > 0 && (matched == pattern.text.size() || pattern.text[matched] != c)) {
       matched = pattern.fallback[matched];
     }
     if (pattern.text[matched] == c) ++matched;
-    if (matched == pattern.text.size()) {
-      best_start_ = std::min(best_start_, held_.size() - matched);
+    if (matched == pattern.text.size() && held_.size() - matched < best_start_) {
+      best_start_ = held_.size() - matched;
+      best_pattern_ = i;
     }
   }
 }

@@ -17,6 +17,10 @@ class StopFilter {
   void feed(std::string_view text, std::string& out);
   void finish(std::string& out);
   [[nodiscard]] bool stopped() const { return stopped_; }
+  // The string that ended the text; empty before.
+  [[nodiscard]] std::string_view matched() const {
+    return stopped_ ? std::string_view(patterns_[best_pattern_].text) : std::string_view();
+  }
   [[nodiscard]] bool passes_all() const { return patterns_.empty(); }
 
  private:
@@ -35,6 +39,7 @@ class StopFilter {
   // Start in held_ of the first stop string that is complete. One that started earlier may still be
   // on its way, so the end is decided only when none is.
   size_t best_start_ = std::string::npos;
+  size_t best_pattern_ = 0;
   bool stopped_ = false;
 };
 

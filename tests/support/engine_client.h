@@ -17,6 +17,7 @@
 #include "base/frame.h"
 #include "base/protocol.h"
 #include "base/result.h"
+#include "tests/support/typed_answer.h"
 
 namespace tandem::tests {
 
@@ -144,11 +145,7 @@ class EngineClient {
     return protocol::Event::from_json(json);
   }
 
-  struct Answer {
-    std::string text;
-    std::vector<int32_t> tokens;
-    std::vector<protocol::ScoredToken> scores;
-    std::vector<protocol::ScoredToken> prompt;
+  struct Answer : TypedAnswer {
     protocol::FinishEvent finish;
   };
   // Takes events until the finish. Events of other requests meanwhile are dropped.
@@ -156,14 +153,8 @@ class EngineClient {
     Answer answer;
     while (true) {
       TRY_ASSIGN(protocol::Event event, next_event(id));
-      if (auto* content = std::get_if<protocol::ContentEvent>(&event.body)) {
-        answer.text += content->text;
-        answer.tokens.push_back(content->token);
-        if (content->score) answer.scores.push_back(*content->score);
-      } else if (auto* prompt = std::get_if<protocol::PromptEvent>(&event.body)) {
-        answer.prompt = std::move(prompt->tokens);
-      } else if (auto* finish = std::get_if<protocol::FinishEvent>(&event.body)) {
-        answer.text += finish->text;
+      answer.add(event);
+      if (auto* finish = std::get_if<protocol::FinishEvent>(&event.body)) {
         answer.finish = std::move(*finish);
         return answer;
       }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,16 +18,17 @@
 
 namespace tandem::tests {
 
-// 0..255: bytes; 256: end of generation; the rest writes "<id>".
+// 0..255: bytes; 256: end of generation; the rest writes "<id>". From kFakeVocab on: the pieces given.
 inline constexpr int32_t kFakeEnd = 256;
 inline constexpr int64_t kFakeVocab = 300;
 
 class FakeText final : public engine::TextSide {
  public:
-  FakeText() {
+  explicit FakeText(std::vector<std::string> pieces = {}) {
     for (int32_t i = 0; i < kFakeVocab; ++i) {
       bytes_.push_back(i < 256 ? std::string(1, static_cast<char>(i)) : "<" + std::to_string(i) + ">");
     }
+    for (std::string& piece : pieces) bytes_.push_back(std::move(piece));
   }
 
   [[nodiscard]] Result<engine::PromptTokens> prepare(
@@ -154,6 +156,9 @@ class FakeRunner final : public engine::StepRunner {
 
   [[nodiscard]] int64_t end_every() const { return end_every_; }
 
+  // Another model: the token after a history.
+  std::function<int32_t(std::span<const int32_t>)> next_token;
+
   std::vector<int64_t> rows_seen;  // of each step
 
  private:
@@ -170,7 +175,7 @@ class FakeRunner final : public engine::StepRunner {
                           (last && item.logits == engine::LogitsFor::last);
       if (!wanted) continue;
       std::vector<float> row(static_cast<size_t>(limits_.vocab), 0.0F);
-      const int32_t next = fake_next(history, end_every_);
+      const int32_t next = next_token ? next_token(history) : fake_next(history, end_every_);
       row[static_cast<size_t>(next)] = 8.0F;
       row[static_cast<size_t>('a' + (next * 7) % 26)] += 6.0F;
       rows.push_back(std::move(row));

@@ -13,6 +13,7 @@
 #include "base/frame.h"
 #include "engine/run/loop.h"
 #include "tests/support/fake_model.h"
+#include "tests/support/typed_answer.h"
 
 namespace tandem::tests {
 
@@ -25,11 +26,7 @@ struct HarnessOptions {
   int64_t recurrent_bytes = 64;
 };
 
-struct Seen {
-  std::string text;
-  std::vector<int32_t> tokens;
-  std::vector<protocol::ScoredToken> scores;
-  std::vector<protocol::ScoredToken> prompt;
+struct Seen : TypedAnswer {
   std::optional<protocol::FinishEvent> finish;
   std::optional<Error> error;
   int64_t credit = 0;
@@ -152,21 +149,16 @@ class LoopHarness {
     if (frame.type != FrameType::event) return false;
     TANDEM_CHECK_2(!request.ended(), "an event after the end");
     auto event = protocol::Event::from_json(json).value();
-    if (auto* content = std::get_if<protocol::ContentEvent>(&event.body)) {
-      request.text += content->text;
-      request.tokens.push_back(content->token);
-      if (content->score) request.scores.push_back(*content->score);
-      const auto made = static_cast<int64_t>(request.tokens.size());
-      TANDEM_CHECK_2(made <= request.credit, "a token without credit");
-    } else if (auto* prompt = std::get_if<protocol::PromptEvent>(&event.body)) {
-      TANDEM_CHECK_2(request.prompt.empty() && request.tokens.empty(), "the prompt comes first, once");
-      request.prompt = std::move(prompt->tokens);
-    } else if (auto* finish = std::get_if<protocol::FinishEvent>(&event.body)) {
-      request.text += finish->text;
-      request.finish = std::move(*finish);
-      return true;
-    }
-    return false;
+    const bool is_prompt = std::holds_alternative<protocol::PromptEvent>(event.body);
+    TANDEM_CHECK_2(!is_prompt || (request.prompt.empty() && request.tokens.empty()),
+                   "the prompt comes first, once");
+    request.add(event);
+    const auto made = static_cast<int64_t>(request.tokens.size());
+    TANDEM_CHECK_2(made <= request.credit, "a token without credit");
+    auto* finish = std::get_if<protocol::FinishEvent>(&event.body);
+    if (finish == nullptr) return false;
+    request.finish = std::move(*finish);
+    return true;
   }
 };
 

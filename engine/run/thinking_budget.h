@@ -1,0 +1,59 @@
+// Ends a thought that has used up its tokens (R22): from then on the tokens of the family's own closing
+// words are put into the sequence instead of sampled ones. They are tokens like any other: computed,
+// counted, scored. Pure bookkeeping of one request.
+//
+// A thought ends when it has thinking_tokens_max tokens, or when no more tokens are left than the
+// closing words and what is kept for the answer need.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace tandem::engine {
+
+struct ThinkingBudgetOptions {
+  std::vector<int32_t> closing;         // the closing words; empty: thoughts are never ended
+  int64_t thinking_tokens_max = -1;     // -1: no limit of its own
+  int64_t answer_tokens_reserved = 0;   // 0: none are kept
+};
+
+class ThinkingBudget {
+ public:
+  explicit ThinkingBudget(ThinkingBudgetOptions options) : options_(std::move(options)) {}
+
+  struct State {
+    bool in_reasoning = false;
+    int64_t reasoning_tokens = 0;
+    int64_t tokens_left = 0;
+  };
+  // The token that must come next; none: sample.
+  std::optional<int32_t> next(const State& state) {
+    if (at_ == options_.closing.size()) {
+      if (!must_end(state)) return std::nullopt;
+      at_ = 0;
+      reached_ = true;
+    }
+    return options_.closing[at_++];
+  }
+
+  [[nodiscard]] bool reached() const { return reached_; }
+
+ private:
+  [[nodiscard]] bool must_end(const State& state) const {
+    if (!state.in_reasoning || options_.closing.empty()) return false;
+    const auto closing = static_cast<int64_t>(options_.closing.size());
+    const bool spent = options_.thinking_tokens_max >= 0 &&
+                       state.reasoning_tokens >= options_.thinking_tokens_max;
+    const bool reserve = options_.answer_tokens_reserved > 0 &&
+                         state.tokens_left <= options_.answer_tokens_reserved + closing;
+    return spent || reserve;
+  }
+
+  ThinkingBudgetOptions options_;
+  size_t at_ = options_.closing.size();  // of the closing words: the next to come
+  bool reached_ = false;
+};
+
+}  // namespace tandem::engine
