@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""The Responses interface through the official OpenAI SDK: answers, the order of a stream's events, and what is stored."""
+import json
+import unittest
+
+import openai
+
+import support
+
+QUESTION = "What is the capital of France?"
+PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
+# The item's events between response.in_progress and the end of the response.
+MESSAGE = ["response.output_item.added", "response.content_part.added", "response.output_text.delta",
+           "response.output_text.done", "response.content_part.done", "response.output_item.done"]
+
+
+class ResponsesTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.service = support.Service()
+        cls.addClassCleanup(cls.service.close)
+        cls.service.start()
+        cls.client = cls.service.sdk()
+
+    def create(self, **options):
+        options = {"model": "default", "input": QUESTION, "max_output_tokens": 300, "temperature": 0,
+                   "extra_body": PLAIN, **options}
+        return self.client.responses.create(**options)
+
+    def assert_not_found(self, call, status=openai.NotFoundError):
+        with self.assertRaises(status) as caught:
+            call()
+        return caught.exception
+
+    # --- Answers ---
+
+    def test_answer(self):
+        answer = self.create(instructions="Be brief.", metadata={"run": "e2e"})
+        self.assertEqual(("response", "completed", "tiny"), (answer.object, answer.status, answer.model))
+        self.assertIn("Paris", answer.output_text)
+        self.assertIsNone(answer.error)
+        self.assertIsNone(answer.incomplete_details)
+        self.assertEqual("Be brief.", answer.instructions)
+        self.assertEqual({"run": "e2e"}, answer.metadata)
+        self.assertFalse(answer.store)
+        message = answer.output[-1]
+        self.assertEqual(("message", "assistant", "completed"), (message.type, message.role, message.status))
+        self.assertGreater(answer.usage.input_tokens, 10)
+        self.assertGreater(answer.usage.output_tokens, 3)
+        self.assertEqual(answer.usage.input_tokens + answer.usage.output_tokens, answer.usage.total_tokens)
+
+    def test_the_same_as_a_chat(self):
+        chat = self.client.chat.completions.create(
+            model="default", messages=[{"role": "user", "content": QUESTION}], max_tokens=300, temperature=0,
+            extra_body=PLAIN)
+        answer = self.create()
+        self.assertEqual(chat.choices[0].message.content, answer.output_text)
+        self.assertEqual(chat.usage.prompt_tokens, answer.usage.input_tokens)
+
+    def test_length(self):
+        answer = self.create(max_output_tokens=3)
+        self.assertEqual("incomplete", answer.status)
+        self.assertEqual("max_output_tokens", answer.incomplete_details.reason)
+        self.assertEqual(3, answer.usage.output_tokens)
+        with self.create(max_output_tokens=3, stream=True) as stream:
+            self.assertEqual("response.incomplete", list(stream)[-1].type)
+
+    # --- Streams ---
+
+    def test_stream_in_order(self):
+        whole = self.create()
+        with self.create(stream=True) as stream:
+            events = list(stream)
+        self.assertEqual(list(range(len(events))), [event.sequence_number for event in events])
+        kinds = [event.type for event in events]
+        shape = [kind for at, kind in enumerate(kinds) if at == 0 or kind != kinds[at - 1]]
+        self.assertEqual(["response.created", "response.in_progress", *MESSAGE, "response.completed"], shape)
+        text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        self.assertEqual(whole.output_text, text)
+        done = next(event for event in events if event.type == "response.output_text.done")
+        self.assertEqual(text, done.text)
+        response = events[-1].response
+        self.assertEqual(text, response.output_text)
+        self.assertEqual(whole.usage.output_tokens, response.usage.output_tokens)
+        self.assertEqual({response.id}, {event.response.id for event in events if hasattr(event, "response")})
+        for event in events:
+            if hasattr(event, "item_id"):
+                self.assertEqual(response.output[event.output_index].id, event.item_id)
+
+    def test_the_sdks_own_accumulator(self):
+        with self.client.responses.stream(model="default", input=QUESTION, temperature=0, max_output_tokens=300,
+                                          extra_body=PLAIN) as stream:
+            seen = [event.type for event in stream]
+            final = stream.get_final_response()
+        self.assertIn("response.output_text.delta", seen)
+        self.assertIn("Paris", final.output_text)
+
+    def test_logprobs(self):
+        answer = self.create(include=["message.output_text.logprobs"], top_logprobs=2)
+        part = answer.output[-1].content[0]
+        self.assertGreater(len(part.logprobs), 3)
+        self.assertEqual(part.text, "".join(entry.token for entry in part.logprobs))
+        self.assertTrue(all(entry.logprob <= 0 and len(entry.top_logprobs) == 2 for entry in part.logprobs))
+
+    # --- Stored responses ---
+
+    def test_a_chain_of_stored_responses(self):
+        first = self.create(store=True)
+        self.assertTrue(first.store)
+        self.assertEqual(first.output_text, self.client.responses.retrieve(first.id).output_text)
+        second = self.create(input="18 + 73 = ?", previous_response_id=first.id, store=True)
+        self.assertEqual(first.id, second.previous_response_id)
+        items = [{"role": "user", "content": QUESTION}, *[item.model_dump() for item in first.output],
+                 {"role": "user", "content": "18 + 73 = ?"}]
+        by_hand = self.create(input=items)
+        self.assertEqual(by_hand.output_text, second.output_text)
+        self.assertEqual(by_hand.usage.input_tokens, second.usage.input_tokens)
+        third = self.create(input="Good morning!", previous_response_id=second.id)
+        self.assertGreater(third.usage.input_tokens, second.usage.input_tokens)
+        self.assertFalse(third.store)
+        self.client.responses.delete(first.id)
+        # A later one holds the whole conversation.
+        self.assertEqual(third.output_text, self.create(input="Good morning!",
+                                                        previous_response_id=second.id).output_text)
+
+    def test_a_stream_is_stored_too(self):
+        with self.create(stream=True, store=True) as stream:
+            response = list(stream)[-1].response
+        self.assertEqual(response.model_dump(), self.client.responses.retrieve(response.id).model_dump())
+
+    def test_not_stored_cannot_be_continued(self):
+        answer = self.create()
+        self.assert_not_found(lambda: self.client.responses.retrieve(answer.id))
+        error = self.assert_not_found(lambda: self.create(previous_response_id=answer.id), openai.BadRequestError)
+        self.assertEqual(("previous_response_not_found", "previous_response_id"), (error.code, error.param))
+
+    def test_a_response_belongs_to_its_key(self):
+        made = json.loads(self.service.ctl("key", "add", "other", "--scope", "inference", "--json"))
+        other = self.service.sdk(api_key=made["key"])
+        answer = self.create(store=True)
+        self.assert_not_found(lambda: other.responses.retrieve(answer.id))
+        self.assert_not_found(lambda: other.responses.delete(answer.id))
+        self.assert_not_found(lambda: other.responses.create(model="default", input="x",
+                                                             previous_response_id=answer.id), openai.BadRequestError)
+        self.assertEqual(answer.id, self.client.responses.retrieve(answer.id).id)
+        self.client.responses.delete(answer.id)
+        self.assert_not_found(lambda: self.client.responses.retrieve(answer.id))
+        self.assert_not_found(lambda: self.client.responses.delete(answer.id))
+        # What a key had stored goes with it.
+        theirs = other.responses.create(model="default", input="Good morning!", max_output_tokens=5, store=True)
+        self.service.ctl("key", "revoke", made["id"])
+        self.assertEqual(404, self.service.request("GET", f"/v1/responses/{theirs.id}").status)
+
+    def test_text_is_on_disk_only_when_asked_for(self):
+        def files_hold(text):
+            return any(text.encode() in file.read_bytes()
+                       for file in (self.service.folder / "state").iterdir() if file.is_file())
+        self.create(input="Repeat exactly: marmalade zeppelin one")
+        answer = self.create(input="Repeat exactly: marmalade zeppelin two", store=True)
+        self.client.responses.retrieve(answer.id)  # it is written when this comes back
+        self.assertFalse(files_hold("marmalade zeppelin one"))
+        self.assertTrue(files_hold("marmalade zeppelin two"))
+        self.client.responses.delete(answer.id)
+        self.assertFalse(files_hold("marmalade zeppelin two"))
+        self.assertNotIn("marmalade", self.service.log.read_text("utf-8", "replace"))
+
+    def test_stored_responses_survive_kill_9(self):
+        answer = self.create(store=True)
+        self.client.responses.retrieve(answer.id)
+        self.service.daemon.kill()
+        self.service.daemon.wait()
+        self.service.start()
+        self.assertEqual(answer.output_text, self.client.responses.retrieve(answer.id).output_text)
+
+    # --- Refusals ---
+
+    def test_refusals_name_the_field(self):
+        picture = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
+        cases = [
+            ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].type"),
+            ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+            ({"temperature": 3}, "temperature"),
+            ({"max_output_tokens": 0}, "max_output_tokens"),
+            ({"input": "word " * 20000}, "input"),
+            ({"extra_body": {"background": True}}, "background"),
+        ]
+        for options, param in cases:
+            with self.subTest(param=param):
+                error = self.assert_not_found(lambda: self.create(**options), openai.BadRequestError)
+                self.assertEqual(param, error.param)
+                self.assertTrue(error.code)
+        self.assert_not_found(lambda: self.create(model="no-such-model"))
+
+
+if __name__ == "__main__":
+    support.main()
