@@ -14,6 +14,9 @@
 
 namespace tandem::budget {
 
+// Code, stacks, buffers of the socket, heap that is in no table (measured: docs/measurements.md).
+inline constexpr int64_t kHostBytes = int64_t{48} << 20;
+
 struct PlanInput {
   int64_t weights_bytes = 0;
   int64_t kv_bytes = 0;                  // budget of all pages
@@ -22,7 +25,7 @@ struct PlanInput {
   int64_t slots = 0;
   int64_t workspace_bytes = 0;           // of the largest chunk
   int64_t tokenizer_bytes = 0;
-  int64_t host_bytes = int64_t{48} << 20;
+  int64_t host_bytes = kHostBytes;
 };
 
 struct PlanTerm {

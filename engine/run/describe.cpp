@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -137,8 +138,7 @@ Result<Json> own_figures(const GgufFile& file, int64_t tokenizer_bytes,
                        {"page_bytes", input.kv_bytes_per_page},
                        {"recurrent_bytes", input.recurrent_bytes_per_sequence},
                        {"workspace_bytes", input.workspace_bytes},
-                       {"tokenizer_bytes", input.tokenizer_bytes},
-                       {"host_bytes", input.host_bytes}});
+                       {"tokenizer_bytes", input.tokenizer_bytes}});
 }
 
 // A file without a tokenizer cannot be served, but its figures are as exact as any other's.
