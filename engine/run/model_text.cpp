@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/overloaded.h"
 #include "base/utf8.h"
+#include "engine/run/continued_prompt.h"
 #include "engine/tokenizer/detokenizer.h"
 
 namespace tandem::engine {
@@ -83,9 +84,11 @@ Result<RenderedPrompt> ModelText::render_chat(const protocol::PrepareChat& chat)
   input.variables = chat.template_args;
   input.bos_token = special_text(tokenizer_, tokenizer_.bos_token());
   input.eos_token = special_text(tokenizer_, tokenizer_.eos_token());
-  input.add_generation_prompt = chat.add_generation_prompt;
+  input.add_generation_prompt = chat.add_generation_prompt && !chat.continue_final_message;
   input.now_unix_s = clock_.unix_seconds();
-  return template_->render(input);
+  TRY_ASSIGN(RenderedPrompt rendered, template_->render(input));
+  if (chat.continue_final_message) TRY(continue_final_message(chat.messages, rendered));
+  return rendered;
 }
 
 Result<protocol::Text> ModelText::render(const protocol::PrepareChat& chat) const {

@@ -147,6 +147,12 @@ TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   REQUIRE(rendered.type == FrameType::text);
   CHECK(protocol::Text::from_json(parse_json(rendered.payload).value())->text ==
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  protocol::PrepareChat begun = std::get<protocol::PrepareChat>(question("Hi").input);
+  begun.messages.push_back(Json::object({{"role", "assistant"}, {"content", "Hello there,"}}));
+  begun.continue_final_message = true;
+  const Frame continued = render(26, {begun});
+  CHECK(protocol::Text::from_json(parse_json(continued.payload).value())->text ==
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nHello there,");
   const Frame raised = render(24, {protocol::PrepareChat{}});
   CHECK(raised.type == FrameType::failed);
   CHECK(raised.payload.find("No messages provided.") != std::string::npos);
