@@ -20,6 +20,7 @@ struct AnswerPlan {
   size_t choices_per_prompt = 1;
   bool logprobs = false;
   bool include_usage = false;
+  protocol::Usage prompt;         // of the first prompt: what is known before the answer begins
   std::vector<std::string> echo;  // per prompt: text in front of each of its choices; may be empty
 };
 

@@ -63,6 +63,8 @@ AnswerPlan make_plan(const HandlerContext& context, const Call& call, const std:
   plan.choices = plan.choices_per_prompt;
   plan.logprobs = call.request.common.top_logprobs >= 0;
   plan.include_usage = call.request.common.include_usage;
+  plan.prompt.prompt_tokens = call.prompt->prepared().prompt_tokens;
+  plan.prompt.cached_tokens = call.prompt->prepared().cached_tokens;
   return plan;
 }
 

@@ -23,6 +23,8 @@ struct HandlerContext {
 
 Answer handle_chat(const HandlerContext& context, const Exchange& exchange);
 Answer handle_completions(const HandlerContext& context, const Exchange& exchange);
+Answer handle_messages(const HandlerContext& context, const Exchange& exchange);
+Answer handle_count_tokens(const HandlerContext& context, const Exchange& exchange);
 Answer handle_responses(const HandlerContext& context, const Exchange& exchange);
 Answer handle_stored_response(const HandlerContext& context, const Exchange& exchange);
 Answer handle_delete_response(const HandlerContext& context, const Exchange& exchange);

@@ -8,6 +8,9 @@ namespace {
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", Auth::inference, Pool::inference, Endpoint::chat},
     Route{"POST", "/v1/completions", Auth::inference, Pool::inference, Endpoint::completions},
+    Route{"POST", "/v1/messages", Auth::inference, Pool::inference, Endpoint::messages},
+    Route{"POST", "/v1/messages/count_tokens", Auth::inference, Pool::text,
+          Endpoint::count_tokens},
     Route{"POST", "/v1/responses", Auth::inference, Pool::inference, Endpoint::responses},
     Route{"GET", "/v1/responses/{id}", Auth::inference, Pool::text, Endpoint::stored_response},
     Route{"DELETE", "/v1/responses/{id}", Auth::inference, Pool::text, Endpoint::delete_response},

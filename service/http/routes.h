@@ -28,6 +28,8 @@ enum class Pool : uint8_t {
 enum class Endpoint : uint8_t {
   chat,
   completions,
+  messages,
+  count_tokens,
   responses,
   stored_response,
   delete_response,

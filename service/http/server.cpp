@@ -62,6 +62,10 @@ struct HttpServer::Impl final : FrontHandler {
         return handle_chat(context, exchange);
       case Endpoint::completions:
         return handle_completions(context, exchange);
+      case Endpoint::messages:
+        return handle_messages(context, exchange);
+      case Endpoint::count_tokens:
+        return handle_count_tokens(context, exchange);
       case Endpoint::responses:
         return handle_responses(context, exchange);
       case Endpoint::stored_response:

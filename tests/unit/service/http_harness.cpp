@@ -81,7 +81,10 @@ Json Reply::json() const {
 std::string Reply::error_code() const {
   const Json body_json = json();
   const Json* error = body_json.find("error");
-  const Json* code = error == nullptr ? nullptr : error->find("code");
+  const Json* details = error == nullptr ? nullptr : error->find("details");
+  const Json* code = details != nullptr ? details->find("error_code")
+                     : error == nullptr ? nullptr
+                                        : error->find("code");
   return code != nullptr && code->is_string() ? code->as_string() : std::string();
 }
 

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""The official Anthropic SDK, unmodified, against the service: messages, streams, counts, tools, errors."""
+import json
+import sys
+import unittest
+
+import support
+
+try:
+    import anthropic
+except ImportError:
+    print("skipped: the Anthropic SDK is not installed (see tools/python_env)")
+    sys.exit(77)
+
+CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
+STORY = [{"role": "user", "content": "Tell a short story about Nora and a deer."}]
+
+
+def text_of(message):
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+class AnthropicTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.service = support.Service()
+        cls.addClassCleanup(cls.service.close)
+        cls.service.start()
+        cls.client = cls.sdk()
+
+    @classmethod
+    def sdk(cls, **options):
+        options = {"api_key": cls.service.key, "max_retries": 0, "timeout": 120, **options}
+        return anthropic.Anthropic(base_url=cls.service.base, **options)
+
+    def options(self, options):
+        """Greedy: the SDK has no argument for it any more."""
+        extra = {"temperature": 0, **options.pop("extra_body", {})}
+        return {"model": "default", "max_tokens": 200, "messages": CAPITAL, "extra_body": extra, **options}
+
+    def create(self, **options):
+        return self.client.messages.create(**self.options(options))
+
+    def stream(self, **options):
+        """The final message of a stream, as the SDK puts it together, and the types of its events."""
+        types = []
+        with self.client.messages.stream(**self.options(options)) as stream:
+            for event in stream:
+                types.append(event.type)
+            return stream.get_final_message(), types
+
+    # --- Answers ---
+
+    def test_create(self):
+        message = self.create()
+        self.assertEqual(("message", "assistant", "tiny"), (message.type, message.role, message.model))
+        self.assertEqual("end_turn", message.stop_reason)
+        self.assertIsNone(message.stop_sequence)
+        self.assertEqual(["text"], [block.type for block in message.content])
+        self.assertIn("Paris", message.content[0].text)
+        self.assertGreater(message.usage.output_tokens, 3)
+
+    def test_names_answer_alike(self):
+        texts = {name: text_of(self.create(model=name)) for name in ("default", "tiny-alias", "tiny2", "optional")}
+        self.assertEqual(1, len(set(texts.values())), texts)
+
+    def test_both_keys_and_any_version(self):
+        for sdk in (self.sdk(), self.sdk(api_key=None, auth_token=self.service.key),
+                    self.sdk(default_headers={"anthropic-version": "2026-10-21"})):
+            self.assertIn("Paris", text_of(sdk.messages.create(**self.options({}))))
+
+    def test_raw_without_version_and_with_query(self):
+        body = {"model": "default", "max_tokens": 60, "temperature": 0, "messages": CAPITAL}
+        answer = self.service.request("POST", "/v1/messages?beta=true", body,
+                                      headers={"x-api-key": self.service.key}, key=False)
+        self.assertEqual(200, answer.status)
+        self.assertIn("Paris", answer.json()["content"][0]["text"])
+        self.assertEqual(answer.headers["x-request-id"], answer.headers["request-id"])
+
+    def test_max_tokens(self):
+        message = self.create(max_tokens=5, messages=STORY)
+        self.assertEqual(("max_tokens", 5), (message.stop_reason, message.usage.output_tokens))
+
+    def test_stop_sequences(self):
+        whole = text_of(self.create(messages=STORY))
+        word = whole.split()[6]
+        for message in (self.create(messages=STORY, stop_sequences=["never said", word]),
+                        self.stream(messages=STORY, stop_sequences=["never said", word])[0]):
+            self.assertEqual(("stop_sequence", word), (message.stop_reason, message.stop_sequence))
+            self.assertEqual(whole[:whole.index(word)].rstrip(), text_of(message).rstrip())
+
+    # --- Streams ---
+
+    def test_stream_equals_answer(self):
+        for options in ({}, {"messages": STORY}, {"max_tokens": 4}, {"thinking": {"type": "adaptive"}}):
+            with self.subTest(options=options):
+                whole = self.create(**dict(options))
+                streamed, types = self.stream(**dict(options))
+                self.assertEqual([block.to_dict() for block in whole.content],
+                                 [block.to_dict() for block in streamed.content])
+                self.assertEqual(whole.stop_reason, streamed.stop_reason)
+                self.assertEqual(whole.usage.output_tokens, streamed.usage.output_tokens)
+                self.assertEqual(("message_start", "message_stop"), (types[0], types[-1]))
+
+    def test_raw_stream(self):
+        """What the SDK hides: named events, in order, and nothing of another interface."""
+        body = {"model": "default", "max_tokens": 50, "temperature": 0, "messages": CAPITAL, "stream": True}
+        answer = self.service.request("POST", "/v1/messages", body)
+        self.assertEqual("text/event-stream", answer.headers["content-type"])
+        text = answer.body.decode()
+        self.assertNotIn("[DONE]", text)
+        names = []
+        for event in text.strip().split("\n\n"):
+            name, data = event.split("\n")
+            names.append(name.removeprefix("event: "))
+            self.assertEqual(names[-1], json.loads(data.removeprefix("data: "))["type"])
+        self.assertEqual(["message_start", "content_block_start"], names[:2])
+        self.assertEqual({"content_block_delta"}, set(names[2:-3]))
+        self.assertEqual(["content_block_stop", "message_delta", "message_stop"], names[-3:])
+
+    # --- Prompts ---
+
+    def test_count_tokens(self):
+        options = {"model": "default", "messages": CAPITAL, "system": "Be brief."}
+        count = self.client.messages.count_tokens(**options).input_tokens
+        usage = self.create(system="Be brief.").usage
+        self.assertEqual(count, usage.input_tokens + usage.cache_read_input_tokens)
+        without = self.client.messages.count_tokens(model="default", messages=CAPITAL).input_tokens
+        self.assertLess(without, count)
+        tools = [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {}}}]
+        self.assertGreater(self.client.messages.count_tokens(**options, tools=tools).input_tokens, count)
+
+    def test_system_shapes_are_the_same_prompt(self):
+        """One text, whatever its shape; the block that changes with every request is no part of it."""
+        def count(system):
+            return self.client.messages.count_tokens(model="default", messages=CAPITAL, system=system).input_tokens
+        block = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
+        billing = {"type": "text", "text": "x-anthropic-billing-header: cch=123;"}
+        self.assertEqual(count("Be brief."), count([block]))
+        self.assertEqual(count("Be brief."), count([billing, block]))
+
+    def test_odd_places_of_system_messages(self):
+        user, reply = CAPITAL[0], {"role": "assistant", "content": [{"type": "text", "text": "Paris."}]}
+        late = {"role": "system", "content": "Be brief."}
+        for messages in ([user, late], [user, reply, late, user], [late, user], [late]):
+            with self.subTest(messages=messages):
+                message = self.create(messages=messages, system=[{"type": "text", "text": "You are helpful."}])
+                self.assertTrue(text_of(message).strip())
+
+    def test_thinking(self):
+        shown = self.create(thinking={"type": "enabled", "budget_tokens": 150})
+        self.assertEqual(["thinking", "text"], [block.type for block in shown.content])
+        self.assertTrue(shown.content[0].thinking and shown.content[0].signature)
+        self.assertIn("Paris", text_of(shown))
+        hidden = self.create()
+        self.assertEqual(["text"], [block.type for block in hidden.content])
+        # What the model thought may come back as it was.
+        again = self.create(messages=[*CAPITAL, {"role": "assistant", "content": shown.content},
+                                      {"role": "user", "content": "What is the capital of Italy?"}])
+        self.assertIn("Rome", text_of(again))
+
+    # --- Errors ---
+
+    def test_errors_are_the_sdks_types(self):
+        image = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+        cases = [
+            (anthropic.NotFoundError, "not_found_error", {"model": "no-such-model"}),
+            (anthropic.BadRequestError, "invalid_request_error", {"max_tokens": 0}),
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": []}),
+            (anthropic.BadRequestError, "invalid_request_error", {"extra_body": {"temperature": 1.5}}),
+            (anthropic.BadRequestError, "invalid_request_error", {"messages": [{"role": "user", "content": [image]}]}),
+            (anthropic.BadRequestError, "invalid_request_error",
+             {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+        ]
+        for kind, name, options in cases:
+            with self.subTest(options=options), self.assertRaises(kind) as caught:
+                self.create(**options)
+            self.assertEqual(("error", name), (caught.exception.body["type"], caught.exception.type))
+            self.assertTrue(caught.exception.error_code)
+            self.assertEqual(caught.exception.body["request_id"], caught.exception.request_id)
+        with self.assertRaises(anthropic.AuthenticationError) as caught:
+            self.sdk(api_key="sk-wrong").messages.create(**self.options({}))
+        self.assertEqual("authentication_error", caught.exception.type)
+
+    def test_error_names_the_clients_field(self):
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.create(messages=[*CAPITAL, {"role": "user", "content": [{"type": "text", "text": "x"},
+                                                                         {"type": "image"}]}])
+        self.assertEqual("messages[1].content[1].type", caught.exception.body["error"]["details"]["param"])
+
+    def test_context_length(self):
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.create(messages=[{"role": "user", "content": "word " * 20000}])
+        self.assertIn("prompt is too long", caught.exception.api_message)
+        self.assertIn("4096", caught.exception.api_message)
+
+
+if __name__ == "__main__":
+    support.main()
