@@ -3,6 +3,7 @@
 // unavailable (cannot connect, connection lost), corrupt (no HTTP), too_large.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
