@@ -23,6 +23,8 @@
 #include "base/clock.h"
 #include "base/protocol.h"
 #include "base/result.h"
+#include "policies/profile.h"
+#include "policies/sanitize/sanitize.h"
 
 namespace tandem::service {
 
@@ -60,6 +62,13 @@ struct ModelStatus {
   std::string instance_id;
   std::string weights_hash;
   std::optional<protocol::ModelFacts> facts;  // of the last ready engine
+};
+
+// How chats of one model are repaired: what was found out about it when it became ready, and the
+// settings of the configuration.
+struct ChatRules {
+  policies::ModelProfile profile;
+  policies::SanitizeSettings settings;
 };
 
 // One thing that happened to one choice of a generation. Each choice ends with exactly one terminal:
@@ -101,6 +110,7 @@ class Model {
 
   [[nodiscard]] virtual const ModelInfo& info() const = 0;
   [[nodiscard]] virtual ModelStatus status() const = 0;
+  [[nodiscard]] virtual ChatRules chat_rules() const = 0;
   // Whole seconds, 1 to 600: until a slot is expected to be free (from the measured drain), or until
   // the engine is expected back.
   [[nodiscard]] virtual int64_t retry_after_s() const = 0;

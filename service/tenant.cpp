@@ -85,6 +85,16 @@ void Tenant::set_status(ModelStatus status) {
   status_ = std::move(status);
 }
 
+ChatRules Tenant::chat_rules() const {
+  MutexLock lock(mutex_);
+  return rules_;
+}
+
+void Tenant::set_chat_rules(ChatRules rules) {
+  MutexLock lock(mutex_);
+  rules_ = std::move(rules);
+}
+
 void Tenant::set_back_at(SteadyTime at) {
   MutexLock lock(mutex_);
   back_at_ = at;

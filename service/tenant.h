@@ -4,8 +4,8 @@
 // when its Generation handle is gone, so that a slot is never promised twice. Prompts are bounded as
 // well: an engine gives up on a connection that opens ids without end.
 //
-// The Model functions may be called from any thread. set_status, set_back_in and client() belong to
-// the supervisor (stats() excepted).
+// The Model functions may be called from any thread. set_status, set_chat_rules, set_back_at and
+// client() belong to the supervisor (stats() excepted).
 #pragma once
 
 #include <atomic>
@@ -52,6 +52,7 @@ class Tenant final : public Model {
 
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
   [[nodiscard]] ModelStatus status() const override;
+  [[nodiscard]] ChatRules chat_rules() const override;
   [[nodiscard]] int64_t retry_after_s() const override;
   Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
                                           SteadyTime deadline) override;
@@ -67,6 +68,7 @@ class Tenant final : public Model {
 
   EngineClient& client() { return client_; }
   void set_status(ModelStatus status);
+  void set_chat_rules(ChatRules rules);
   // When a model that is not ready is expected back.
   void set_back_at(SteadyTime at);
 
@@ -80,6 +82,7 @@ class Tenant final : public Model {
   EngineClient client_;
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
+  ChatRules rules_ TANDEM_GUARDED_BY(mutex_);
   SteadyTime back_at_ TANDEM_GUARDED_BY(mutex_){};
 };
 

@@ -31,6 +31,13 @@ Result<void> AnswerRun::start() {
   return {};
 }
 
+Result<void> AnswerRun::start_more(Part part, size_t choice) {
+  TRY_ASSIGN(auto generation, model_.submit(*part.prompt, part.choices));
+  more_prompts_.push_back(std::move(part.prompt));
+  running_.push_back({std::move(generation), choice});
+  return {};
+}
+
 std::optional<GenerationEvent> AnswerRun::poll(Running& running, SteadyTime deadline) {
   auto event = running.generation->next_event(deadline);
   if (event.has_value()) event->choice += running.first_choice;

@@ -1,6 +1,7 @@
-// AnswerRun: the generations behind one answer. One prompt with n choices is one generation; a list
-// of prompts is one each, started as the model's queue admits them. Events come out with the
-// choice's index in the answer. Used by one worker thread; the destructor cancels what still runs.
+// Where the events of an answer come from. AnswerRun: the generations behind one answer. One prompt
+// with n choices is one generation; a list of prompts is one each, started as the model's queue
+// admits them. Events come out with the choice's index in the answer. Used by one worker thread; the
+// destructor cancels what still runs.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,24 @@
 #include "base/protocol.h"
 #include "base/result.h"
 #include "service/generation.h"
+#include "service/wire/error_map.h"
 
 namespace tandem::service {
 
-class AnswerRun {
+class EventSource {
+ public:
+  virtual ~EventSource() = default;
+
+  // The next event of any choice; empty when none came before the deadline, or when done().
+  virtual std::optional<GenerationEvent> next_event(SteadyTime deadline) = 0;
+  // Every choice has ended and its last event was taken.
+  [[nodiscard]] virtual bool done() const = 0;
+  virtual void cancel() = 0;
+  // What the client is told for an Error event, where that is not the usual mapping of its code.
+  [[nodiscard]] virtual std::optional<wire::ApiError> refusal() const { return std::nullopt; }
+};
+
+class AnswerRun final : public EventSource {
  public:
   struct Part {
     std::unique_ptr<Prompt> prompt;
@@ -26,11 +41,12 @@ class AnswerRun {
 
   // Starts what is admitted now. An error when that is nothing.
   Result<void> start();
-  // The next event of any choice; empty when none came before the deadline, or when done().
-  std::optional<GenerationEvent> next_event(SteadyTime deadline);
-  // Every choice has ended and its last event was taken.
-  [[nodiscard]] bool done() const;
-  void cancel();
+  // Submits one more part, whose first choice has the index `choice` in the answer.
+  Result<void> start_more(Part part, size_t choice);
+
+  std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
+  [[nodiscard]] bool done() const override;
+  void cancel() override;
 
  private:
   struct Running {
@@ -47,6 +63,7 @@ class AnswerRun {
   size_t next_part_ = 0;
   size_t next_choice_ = 0;
   size_t turn_ = 0;
+  std::vector<std::unique_ptr<Prompt>> more_prompts_;
   std::vector<Running> running_;
   std::optional<GenerationEvent> failure_;
 };

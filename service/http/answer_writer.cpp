@@ -109,16 +109,26 @@ class ChatWriter final : public ChoicesWriter {
                event.body);
     if (!send) return {};
     opened_[choice] = true;
-    return wire::sse_event(wire::chat_chunk(plan_.head, delta));
+    Json chunk = wire::chat_chunk(plan_.head, delta);
+    const bool last = reason != nullptr && ++ended_ == plan_.choices && !plan_.include_usage;
+    return wire::sse_event(last ? explained(std::move(chunk)) : chunk);
   }
 
   Json body() override { return wire::chat_body(plan_.head, choices_, plan_.logprobs, usage_); }
 
  protected:
-  Json usage_chunk() override { return wire::chat_usage_chunk(plan_.head, usage_); }
+  Json usage_chunk() override { return explained(wire::chat_usage_chunk(plan_.head, usage_)); }
   void add_score(wire::ChoiceText& choice, const protocol::ScoredToken& token) override {
     choice.chat_logprobs.push_back(wire::chat_logprob_json(token));
   }
+
+ private:
+  [[nodiscard]] Json explained(Json chunk) const {
+    if (!explain_.is_null()) chunk.set("tandem", explain_);
+    return chunk;
+  }
+
+  size_t ended_ = 0;
 };
 
 class TextWriter final : public ChoicesWriter {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -42,6 +43,10 @@ class AnswerWriter {
   virtual void collect(size_t choice, const protocol::Event& event) = 0;
   virtual Json body() = 0;
 
+  // Stream: the receipt, for a client that wants it explained. Called before each end of a choice,
+  // with what is known then; belongs as member `tandem` into the last event of the stream.
+  void explain(Json receipt) { explain_ = std::move(receipt); }
+
   // Of all choices that finished; a prompt counts once.
   [[nodiscard]] const protocol::Usage& usage() const { return usage_; }
   // Of the first choice.
@@ -50,6 +55,7 @@ class AnswerWriter {
  protected:
   protocol::Usage usage_;
   std::string finish_reason_;
+  Json explain_;  // null: nobody asked
 };
 
 std::unique_ptr<AnswerWriter> make_chat_writer(AnswerPlan plan);

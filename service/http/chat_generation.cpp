@@ -1,70 +1,41 @@
 #include "service/http/chat_generation.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "service/wire/openai_request.h"
+#include "service/http/repaired_run.h"
 
 namespace tandem::service {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr int64_t kAnswerTokensDefault = 4096;
-
-struct Call {
-  Model* model = nullptr;
-  wire::ChatRequest request;
-  std::unique_ptr<Prompt> prompt;
-};
-
-std::variant<Call, wire::ApiError> prepare_chat(const HandlerContext& context, const Json& chat) {
-  Call call;
+std::variant<ChatCaller, wire::ApiError> make_caller(const HandlerContext& context, Json chat,
+                                                     const ChatInterface& interface) {
   auto parsed = wire::parse_chat_request(chat);
-  if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return *error;
-  call.request = std::get<wire::ChatRequest>(std::move(parsed));
-  auto found = find_model(context, call.request.common.model);
-  if (const auto* error = std::get_if<wire::ApiError>(&found)) return *error;
-  call.model = std::get<Model*>(found);
-
-  protocol::PrepareChat prepare;
-  prepare.messages = std::move(call.request.messages);
-  prepare.tools = std::move(call.request.tools);
-  prepare.template_args = std::move(call.request.template_args);
-  prepare.add_generation_prompt = call.request.add_generation_prompt;
-  auto prompt = call.model->prepare(
-      {.input = std::move(prepare), .constraint = std::nullopt},
-      context.services.clock.now() + milliseconds(context.options.prepare_deadline_ms));
-  if (!prompt.ok()) return prompt_error(std::move(prompt).error(), *call.model, "messages");
-  call.prompt = std::move(prompt).value();
-  return call;
+  if (auto* error = std::get_if<wire::ApiError>(&parsed)) return std::move(*error);
+  auto& fields = std::get<wire::ChatRequest>(parsed);
+  auto found = find_model(context, fields.common.model);
+  if (auto* error = std::get_if<wire::ApiError>(&found)) return std::move(*error);
+  return std::variant<ChatCaller, wire::ApiError>(
+      std::in_place_type<ChatCaller>, *std::get<Model*>(found), std::move(chat), std::move(fields),
+      ChatCaller::Options{.id_seed = interface.id,
+                          .prompt_field = interface.prompt_field,
+                          .clock = context.services.clock,
+                          .prepare_deadline_ms = context.options.prepare_deadline_ms});
 }
 
-std::variant<protocol::Submit, wire::ApiError> make_submit(const Call& call) {
-  const wire::CommonFields& common = call.request.common;
-  protocol::Submit submit;
-  const auto allowed = tokens_allowed(
-      *call.model, *call.prompt, common.max_tokens.value_or(kAnswerTokensDefault), "messages");
-  if (const auto* error = std::get_if<wire::ApiError>(&allowed)) return *error;
-  submit.max_tokens = std::get<int64_t>(allowed);
-  submit.stop = common.stop;
-  submit.top_logprobs = common.top_logprobs;
-  submit.ignore_eos = common.ignore_eos;
-  const ModelStatus status = call.model->status();
-  submit.sampling =
-      wire::chat_sampling(common.sampling, status.facts ? status.facts->sampling : Json());
-  return submit;
-}
-
-AnswerPlan make_plan(const HandlerContext& context, const Call& call, const std::string& id) {
+AnswerPlan make_plan(const HandlerContext& context, const ChatCaller& caller,
+                     const protocol::Prepared& prepared, const std::string& id) {
+  const wire::ChatRequest& fields = caller.fields();
   AnswerPlan plan;
-  plan.head = {id, context.services.clock.unix_seconds(), call.model->info().name};
-  plan.choices_per_prompt = static_cast<size_t>(call.request.common.n);
+  plan.head = {id, context.services.clock.unix_seconds(), caller.model().info().name,
+               fields.reasoning_alias};
+  plan.choices_per_prompt = static_cast<size_t>(fields.common.n);
   plan.choices = plan.choices_per_prompt;
-  plan.logprobs = call.request.common.top_logprobs >= 0;
-  plan.include_usage = call.request.common.include_usage;
-  plan.prompt.prompt_tokens = call.prompt->prepared().prompt_tokens;
-  plan.prompt.cached_tokens = call.prompt->prepared().cached_tokens;
+  plan.logprobs = fields.common.top_logprobs >= 0;
+  plan.include_usage = fields.common.include_usage;
+  plan.prompt.prompt_tokens = prepared.prompt_tokens;
+  plan.prompt.cached_tokens = prepared.cached_tokens;
   return plan;
 }
 
@@ -73,51 +44,69 @@ Answer refuse_chat(RequestTracker& tracker, wire::ApiError error, const ChatInte
   return refuse(tracker, error);
 }
 
-}  // namespace
-
-Answer answer_chat(const HandlerContext& context, const Exchange& exchange, OpenRequest open,
-                   Json chat, ChatInterface interface) {
-  RequestTracker& tracker = *open.tracker;
-  auto prepared = prepare_chat(context, chat);
-  if (const auto* error = std::get_if<wire::ApiError>(&prepared)) {
-    return refuse_chat(tracker, *error, interface);
-  }
-  auto& call = std::get<Call>(prepared);
-  const wire::CommonFields& common = call.request.common;
-  tracker.set_model(call.model->info().name);
-  tracker.set_stream(common.stream);
-  auto submit = make_submit(call);
-  if (const auto* error = std::get_if<wire::ApiError>(&submit)) {
-    return refuse_chat(tracker, *error, interface);
-  }
-  AnswerPlan plan = make_plan(context, call, interface.id);
-  AnswerRun::Part part{std::move(call.prompt), {}};
-  for (int64_t i = 0; i < common.n; ++i) {
-    part.choices.push_back(std::get<protocol::Submit>(submit));
-    // The same seed in every choice would make them all equal.
-    if (auto& seed = part.choices.back().sampling.seed) *seed += static_cast<uint64_t>(i);
-  }
-  std::vector<AnswerRun::Part> parts;
-  parts.push_back(std::move(part));
-  auto run = std::make_unique<AnswerRun>(*call.model, std::move(parts));
+Answer run_chat(const HandlerContext& context, const Exchange& exchange, OpenRequest open,
+                ChatCaller caller, ChatTry attempt, const ChatInterface& interface) {
+  Model& model = caller.model();
+  const wire::CommonFields common = caller.fields().common;
+  AnswerPlan plan = make_plan(context, caller, attempt.prompt->prepared(), interface.id);
+  auto receipt = std::make_unique<AnswerReceipt>(
+      context.services.metrics,
+      AnswerReceipt::Options{.id = interface.id,
+                             .model = model.info().name,
+                             .explain = exchange.head().header("x-tandem-explain") == "1"});
+  auto run = std::make_unique<RepairedRun>(
+      std::move(caller), std::move(attempt),
+      RepairedRun::Options{
+          .stream = common.stream,
+          .choices = static_cast<size_t>(common.n),
+          .deadline = exchange.complete_at() +
+                      std::chrono::milliseconds(context.options.request_deadline_ms)},
+      std::move(receipt));
   if (const auto started = run->start(); !started.ok()) {
-    return refuse_chat(tracker, wire::map_error(started.error(), call.model->retry_after_s()),
+    return refuse_chat(*open.tracker, wire::map_error(started.error(), model.retry_after_s()),
                        interface);
   }
-  GenerationParts all{*call.model, std::move(open.slot), std::move(run),
-                      interface.make_writer(std::move(plan)), std::move(open.tracker)};
-  Answer answer = common.stream ? stream_answer(context, exchange, std::move(all))
-                                : whole_answer(context, exchange, std::move(all));
+  const AnswerReceipt* notes = &run->receipt();
+  GenerationParts parts{model,
+                        std::move(open.slot),
+                        std::move(run),
+                        interface.make_writer(std::move(plan)),
+                        std::move(open.tracker),
+                        notes};
+  Answer answer = common.stream ? stream_answer(context, exchange, std::move(parts))
+                                : whole_answer(context, exchange, std::move(parts));
   for (const std::string& field : common.ignored) {
     answer.headers.emplace_back("x-tandem-ignored", field);
   }
   return answer;
 }
 
+}  // namespace
+
+Answer answer_chat(const HandlerContext& context, const Exchange& exchange, OpenRequest open,
+                   Json chat, ChatInterface interface) {
+  RequestTracker& tracker = *open.tracker;
+  auto made = make_caller(context, std::move(chat), interface);
+  if (auto* error = std::get_if<wire::ApiError>(&made)) {
+    return refuse_chat(tracker, std::move(*error), interface);
+  }
+  auto& caller = std::get<ChatCaller>(made);
+  tracker.set_model(caller.model().info().name);
+  tracker.set_stream(caller.fields().common.stream);
+  auto attempt = caller.prepare();
+  if (auto* error = std::get_if<wire::ApiError>(&attempt)) {
+    return refuse_chat(tracker, std::move(*error), interface);
+  }
+  return run_chat(context, exchange, std::move(open), std::move(caller),
+                  std::get<ChatTry>(std::move(attempt)), interface);
+}
+
 std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat) {
-  auto prepared = prepare_chat(context, chat);
-  if (const auto* error = std::get_if<wire::ApiError>(&prepared)) return *error;
-  return std::get<Call>(prepared).prompt->prepared().prompt_tokens;
+  auto made = make_caller(context, std::move(chat), {.id = "", .make_writer = {}});
+  if (auto* error = std::get_if<wire::ApiError>(&made)) return std::move(*error);
+  auto attempt = std::get<ChatCaller>(made).prepare();
+  if (auto* error = std::get_if<wire::ApiError>(&attempt)) return std::move(*error);
+  return std::get<ChatTry>(attempt).prompt->prepared().prompt_tokens;
 }
 
 }  // namespace tandem::service

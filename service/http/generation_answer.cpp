@@ -47,16 +47,19 @@ struct Watch {
 };
 
 void note_event(RequestTracker& tracker, const protocol::Event& event) {
-  if (std::holds_alternative<protocol::ContentEvent>(event.body)) tracker.token();
+  const auto* content = std::get_if<protocol::ContentEvent>(&event.body);
+  if (content != nullptr && content->token >= 0) tracker.token();
   if (const auto* finish = std::get_if<protocol::FinishEvent>(&event.body)) {
     tracker.set_timing(finish->timing);
   }
 }
 
 // A choice that ended as cancelled without our asking was ended by the engine.
-std::optional<wire::ApiError> failure_of(const Model& model, const GenerationEvent& event) {
+std::optional<wire::ApiError> failure_of(const GenerationParts& parts,
+                                         const GenerationEvent& event) {
   if (const auto* error = std::get_if<Error>(&event.body)) {
-    return wire::map_error(*error, model.retry_after_s());
+    if (const auto refusal = parts.run->refusal()) return refusal;
+    return wire::map_error(*error, parts.model.retry_after_s());
   }
   const auto& body = std::get<protocol::Event>(event.body).body;
   const auto* finish = std::get_if<protocol::FinishEvent>(&body);
@@ -67,6 +70,17 @@ std::optional<wire::ApiError> failure_of(const Model& model, const GenerationEve
     return error;
   }
   return std::nullopt;
+}
+
+// Before each end of a choice: the writer puts it where its interface has the last one.
+void explain(GenerationParts& parts) {
+  if (parts.receipt == nullptr || !parts.receipt->explain()) return;
+  parts.writer->explain(parts.receipt->json());
+}
+
+void add_receipt(Answer& answer, const AnswerReceipt& receipt) {
+  std::string header = receipt.header();
+  if (!header.empty()) answer.headers.emplace_back("x-tandem-receipt", std::move(header));
 }
 
 Answer abandoned(GenerationParts& parts) {
@@ -96,12 +110,13 @@ class TokenStream final : public StreamSource {
     if (!event.has_value()) return wait(write);
     std::string text;
     for (int i = 0; event.has_value(); ++i) {
-      if (const auto error = failure_of(parts_.model, *event)) {
+      if (const auto error = failure_of(parts_, *event)) {
         if (!text.empty() && !write(text)) return gone();
         return fail(write, *error);
       }
       const auto& body = std::get<protocol::Event>(event->body);
       note_event(*parts_.tracker, body);
+      if (body.terminal()) explain(parts_);
       text += parts_.writer->chunk(event->choice, body);
       if (i >= kEventsPerWrite || parts_.run->done()) break;
       event = parts_.run->next_event(SteadyTime{});
@@ -174,7 +189,7 @@ Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
     if (const auto error = watch.must_end()) return refuse(*parts.tracker, *error);
     const auto event = parts.run->next_event(watch.next_look());
     if (!event.has_value()) continue;
-    if (const auto error = failure_of(parts.model, *event)) {
+    if (const auto error = failure_of(parts, *event)) {
       parts.run->cancel();
       return refuse(*parts.tracker, *error);
     }
@@ -184,7 +199,12 @@ Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
   }
   parts.tracker->set_usage(parts.writer->usage());
   parts.tracker->finished(parts.writer->finish_reason());
-  return json_answer(parts.writer->body());
+  Json body = parts.writer->body();
+  if (parts.receipt == nullptr) return json_answer(body);
+  if (parts.receipt->explain()) body.set("tandem", parts.receipt->json());
+  Answer answer = json_answer(body);
+  add_receipt(answer, *parts.receipt);
+  return answer;
 }
 
 Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
@@ -199,13 +219,14 @@ Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
     first = parts.run->next_event(watch.next_look());
   }
   if (first.has_value()) {
-    if (const auto error = failure_of(parts.model, *first)) {
+    if (const auto error = failure_of(parts, *first)) {
       parts.run->cancel();
       return refuse(*parts.tracker, *error);
     }
   }
   Answer answer;
   answer.content_type = "text/event-stream";
+  if (parts.receipt != nullptr) add_receipt(answer, *parts.receipt);
   answer.stream =
       std::make_unique<TokenStream>(context, exchange, std::move(parts), std::move(first));
   return answer;

@@ -1,4 +1,4 @@
-// From a started AnswerRun to an Answer: the whole one, or a stream. Both watch the client's socket
+// From started generations to an Answer: the whole one, or a stream. Both watch the client's socket
 // while they wait, end with exactly one outcome on the tracker, and commit no status before there
 // is a result (a stream commits with its first event, or when that takes longer than
 // first_event_ms).
@@ -8,6 +8,7 @@
 #include <string>
 
 #include "service/generation.h"
+#include "service/http/answer_receipt.h"
 #include "service/http/answer_run.h"
 #include "service/http/answer_writer.h"
 #include "service/http/handlers.h"
@@ -31,9 +32,10 @@ class StreamSlot {
 struct GenerationParts {
   Model& model;
   std::unique_ptr<StreamSlot> slot;
-  std::unique_ptr<AnswerRun> run;
+  std::unique_ptr<EventSource> run;
   std::unique_ptr<AnswerWriter> writer;
   std::unique_ptr<RequestTracker> tracker;
+  const AnswerReceipt* receipt = nullptr;  // the run's; null: there is none
 };
 
 Answer whole_answer(const HandlerContext& context, const Exchange& exchange, GenerationParts parts);

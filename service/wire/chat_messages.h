@@ -1,5 +1,6 @@
-// The messages and tools of a chat request, checked and brought into the one form that templates
-// take: text contents as strings, the developer role as system, call arguments as objects. Pure.
+// The messages and tools of a chat request: their types and sizes are checked here, so that every
+// refusal names its field; what is merely unusual (null contents, calls without a name, unpaired
+// results) is left to the sanitizer, which repairs it. Nothing is changed or copied. Pure.
 #pragma once
 
 #include "base/json.h"
@@ -7,9 +8,8 @@
 
 namespace tandem::service::wire {
 
-// Problems go to `body`; the result is then not to be used.
-Json read_messages(FieldReader& body);
-// Null when there are none or tool_choice says "none".
-Json read_tools(FieldReader& body);
+// Problems go to `body`.
+void check_messages(FieldReader& body);
+void check_tools(FieldReader& body);
 
 }  // namespace tandem::service::wire

@@ -89,7 +89,7 @@ std::vector<std::string> read_stop(FieldReader& body) {
                      std::to_string(kStopMax));
   } else {
     for (size_t i = 0; i < stop->as_array().size(); ++i) {
-      add(stop->as_array()[i], element_path("stop", i));
+      if (!stop->as_array()[i].is_null()) add(stop->as_array()[i], element_path("stop", i));
     }
   }
   return result;
@@ -100,11 +100,7 @@ void read_stream(FieldReader& body, CommonFields& common) {
   const Json* options = body.find("stream_options");
   if (options == nullptr) return;
   FieldReader fields(*options, "stream_options", body.problems());
-  common.include_usage = fields.boolean("include_usage").value_or(false);
-  if (!common.stream) {
-    body.problems().add(kOutOfRange, "stream_options",
-                        "stream_options may be set only when stream is true");
-  }
+  common.include_usage = fields.boolean("include_usage").value_or(false) && common.stream;
 }
 
 void ignore(CommonFields& common, std::string path) {
@@ -138,23 +134,33 @@ void read_chat_logprobs(FieldReader& body, CommonFields& common) {
   if (logprobs) common.top_logprobs = top.value_or(0);
 }
 
-void read_response_format(FieldReader& body) {
+void check_response_format(FieldReader& body) {
   const Json* format = body.find("response_format");
   if (format == nullptr) return;
   FieldReader fields(*format, "response_format", body.problems());
   const auto type = fields.text("type", kModelBytesMax);
-  if (type != "text") {
-    body.problems().add(kUnsupported, "response_format.type",
-                        "response_format.type must be \"text\": constrained output is not there "
-                        "yet");
+  if (type != "json_schema") return;  // other words: the sanitizer knows them
+  const Json* wrapper = fields.find("json_schema");
+  if (wrapper == nullptr) {
+    body.problems().add(kMissing, "response_format.json_schema",
+                        "response_format.json_schema is missing");
+    return;
+  }
+  FieldReader inner(*wrapper, "response_format.json_schema", body.problems());
+  const Json* schema = inner.find("schema");
+  if (schema == nullptr) {
+    body.problems().add(kMissing, inner.path_of("schema"), inner.path_of("schema") + " is missing");
+  } else if (!schema->is_object() && !schema->is_bool()) {
+    add_wrong_type(body.problems(), inner.path_of("schema"), "an object", *schema);
   }
 }
 
+constexpr std::string_view kTemplateSwitches[] = {"enable_thinking", "preserve_thinking",
+                                                  "thinking"};
+
 // Only switches that are known to be harmless reach a template.
-void read_template_args(FieldReader& body, ChatRequest& request) {
-  if (const auto effort = body.text("reasoning_effort", 16)) {
-    request.template_args.set("reasoning_effort", *effort);
-  }
+void check_template_args(FieldReader& body, ChatRequest& request) {
+  (void)body.text("reasoning_effort", 16);
   if (body.find("chat_template") != nullptr) ignore(request.common, "chat_template");
   const Json* kwargs = body.find("chat_template_kwargs");
   if (kwargs == nullptr) return;
@@ -162,14 +168,28 @@ void read_template_args(FieldReader& body, ChatRequest& request) {
   if (!kwargs->is_object()) return;
   for (const auto& member : kwargs->as_object()) {
     const std::string& key = member.first;
-    if (key == "enable_thinking" || key == "preserve_thinking" || key == "thinking") {
-      if (const auto value = fields.boolean(key)) request.template_args.set(key, *value);
+    const bool known = std::find(std::begin(kTemplateSwitches), std::end(kTemplateSwitches), key) !=
+                       std::end(kTemplateSwitches);
+    if (key == "enable_thinking") continue;  // has more spellings: the sanitizer's
+    if (known) {
+      (void)fields.boolean(key);
     } else if (key == "reasoning_effort") {
-      if (const auto value = fields.text(key, 16)) request.template_args.set(key, *value);
+      (void)fields.text(key, 16);
     } else {
       ignore(request.common, "chat_template_kwargs." + key);
     }
   }
+}
+
+// Clients of the interfaces that call it `reasoning` say so with these fields.
+bool wants_reasoning_alias(FieldReader& body) {
+  if (body.boolean("include_reasoning").value_or(false)) return true;
+  const Json* reasoning = body.find("reasoning");
+  if (reasoning == nullptr) return false;
+  if (!reasoning->is_object()) {
+    add_wrong_type(body.problems(), "reasoning", "an object", *reasoning);
+  }
+  return true;
 }
 
 std::optional<std::vector<int32_t>> read_token_ids(const Json::Array& list, const std::string& path,
@@ -246,31 +266,6 @@ Parsed<T> finish(Problems& problems, T&& value) {
   return std::forward<T>(value);
 }
 
-protocol::Sampling apply(const SamplingFields& fields, protocol::Sampling sampling) {
-  sampling.temperature = fields.temperature.value_or(sampling.temperature);
-  sampling.top_p = fields.top_p.value_or(sampling.top_p);
-  sampling.min_p = fields.min_p.value_or(sampling.min_p);
-  sampling.top_k = std::max<int64_t>(fields.top_k.value_or(sampling.top_k), 0);
-  sampling.repetition_penalty = fields.repetition_penalty.value_or(sampling.repetition_penalty);
-  sampling.presence_penalty = fields.presence_penalty.value_or(sampling.presence_penalty);
-  sampling.frequency_penalty = fields.frequency_penalty.value_or(sampling.frequency_penalty);
-  sampling.logit_bias = fields.logit_bias;
-  sampling.seed = fields.seed;
-  if (sampling.top_p <= 0.0) {
-    sampling.temperature = 0.0;
-    sampling.top_p = 1.0;
-  }
-  return sampling;
-}
-
-// A value of the model file: taken only when it makes sense.
-double default_number(const Json& defaults, std::string_view key, NumberRange range, double other) {
-  const Json* value = defaults.find(key);
-  if (value == nullptr || !value->is_number()) return other;
-  const double number = value->as_double();
-  return number >= range.min && number <= range.max ? number : other;
-}
-
 }  // namespace
 
 Parsed<ChatRequest> parse_chat_request(const Json& json) {
@@ -278,16 +273,17 @@ Parsed<ChatRequest> parse_chat_request(const Json& json) {
   FieldReader body(json, "", problems);
   ChatRequest request;
   if (!json.is_object()) return *problems.first();
-  request.messages = read_messages(body);
-  request.tools = read_tools(body);
+  check_messages(body);
+  check_tools(body);
   request.common = read_common(body);
   const IntegerRange counts{.min = 1, .max = kMaxTokensMax};
   const auto old_name = body.integer("max_tokens", counts);
   const auto new_name = body.integer("max_completion_tokens", counts);
   request.common.max_tokens = new_name.has_value() ? new_name : old_name;
   read_chat_logprobs(body, request.common);
-  read_response_format(body);
-  read_template_args(body, request);
+  check_response_format(body);
+  check_template_args(body, request);
+  request.reasoning_alias = wants_reasoning_alias(body);
   request.add_generation_prompt = body.boolean("add_generation_prompt").value_or(true);
   for (const char* key : {"functions", "function_call", "audio", "prediction"}) {
     if (body.find(key) != nullptr) {
@@ -360,21 +356,43 @@ ApiError json_error(const Error& error) {
   return api_error(400, code, "the body is not usable JSON: " + error.message, error.path);
 }
 
-protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model_defaults) {
-  protocol::Sampling row;
-  const bool named = fields.temperature || fields.top_p || fields.top_k || fields.min_p;
-  if (!named && model_defaults.is_object()) {
-    row.temperature = default_number(model_defaults, "temp", {.min = 0, .max = 2}, row.temperature);
-    row.top_p = default_number(model_defaults, "top_p", {.min = 0, .max = 1}, row.top_p);
-    row.min_p = default_number(model_defaults, "min_p", {.min = 0, .max = 1}, row.min_p);
-    row.top_k =
-        static_cast<int64_t>(default_number(model_defaults, "top_k", {.min = 0, .max = 1e6}, 0));
-    row.repetition_penalty = default_number(model_defaults, "penalty_repeat",
-                                            {.min = 0.01, .max = 10}, row.repetition_penalty);
+protocol::Sampling neutral_sampling(const SamplingFields& fields) {
+  protocol::Sampling sampling;
+  sampling.temperature = fields.temperature.value_or(sampling.temperature);
+  sampling.top_p = fields.top_p.value_or(sampling.top_p);
+  sampling.min_p = fields.min_p.value_or(sampling.min_p);
+  sampling.top_k = std::max<int64_t>(fields.top_k.value_or(sampling.top_k), 0);
+  sampling.repetition_penalty = fields.repetition_penalty.value_or(sampling.repetition_penalty);
+  sampling.presence_penalty = fields.presence_penalty.value_or(sampling.presence_penalty);
+  sampling.frequency_penalty = fields.frequency_penalty.value_or(sampling.frequency_penalty);
+  sampling.logit_bias = fields.logit_bias;
+  sampling.seed = fields.seed;
+  if (sampling.top_p <= 0.0) {
+    sampling.temperature = 0.0;
+    sampling.top_p = 1.0;
   }
-  return apply(fields, row);
+  return sampling;
 }
 
-protocol::Sampling neutral_sampling(const SamplingFields& fields) { return apply(fields, {}); }
+SamplingFields sampling_fields(const Json& checked) {
+  Problems problems;
+  FieldReader body(checked, "", problems);
+  return read_sampling(body);
+}
+
+Json template_args(const Json& checked) {
+  Json args = Json::object();
+  const Json* effort = checked.find("reasoning_effort");
+  if (effort != nullptr && effort->is_string()) args.set("reasoning_effort", *effort);
+  const Json* kwargs = checked.find("chat_template_kwargs");
+  if (kwargs == nullptr) return args;
+  for (std::string_view key : kTemplateSwitches) {
+    const Json* value = kwargs->find(key);
+    if (value != nullptr && value->is_bool()) args.set(key, *value);
+  }
+  const Json* word = kwargs->find("reasoning_effort");
+  if (word != nullptr && word->is_string()) args.set("reasoning_effort", *word);
+  return args;
+}
 
 }  // namespace tandem::service::wire

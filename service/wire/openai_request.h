@@ -50,12 +50,11 @@ struct CommonFields {
   std::vector<std::string> ignored;
 };
 
+// Messages, tools and the wishes about thinking stay in the body: they are the sanitizer's.
 struct ChatRequest {
   CommonFields common;
-  Json messages = Json::array();  // normalised: role, content (text), tool fields; for the template
-  Json tools;                     // null: none
-  Json template_args = Json::object();
   bool add_generation_prompt = true;
+  bool reasoning_alias = false;  // thoughts are wanted under the name `reasoning` too
 };
 
 struct CompletionRequest {
@@ -85,10 +84,11 @@ Parsed<DetokenizeRequest> parse_detokenize_request(const Json& body);
 // What parse_json had against the body.
 ApiError json_error(const Error& error);
 
-// Chat: neutral values, or the model's own (general.sampling.* of its file) when the client named
-// none of temperature, top_p, top_k and min_p, and over them what it named. top_p 0 means greedy.
-protocol::Sampling chat_sampling(const SamplingFields& fields, const Json& model_defaults);
-// Completions: whatever is not named is neutral.
+// Whatever is not named is neutral; top_p 0 means greedy.
 protocol::Sampling neutral_sampling(const SamplingFields& fields);
+// The sampling fields of a request that was checked before.
+SamplingFields sampling_fields(const Json& checked);
+// The switches for the chat template of a request that was checked before; an object.
+Json template_args(const Json& checked);
 
 }  // namespace tandem::service::wire

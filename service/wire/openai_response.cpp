@@ -111,7 +111,10 @@ Json LegacyLogprobs::take() {
 Json chat_chunk(const AnswerHead& head, const ChatDelta& delta) {
   Json fields = Json::object();
   if (delta.role) fields.set("role", "assistant");
-  if (!delta.reasoning.empty()) fields.set("reasoning_content", delta.reasoning);
+  if (!delta.reasoning.empty()) {
+    fields.set("reasoning_content", delta.reasoning);
+    if (head.reasoning_alias) fields.set("reasoning", delta.reasoning);
+  }
   if (delta.tool_call != nullptr) {
     fields.set("tool_calls", Json::Array{*delta.tool_call});
   } else if (delta.reasoning.empty() &&
@@ -142,7 +145,10 @@ Json chat_body(const AnswerHead& head, std::vector<ChoiceText>& choices, bool wi
     const bool only_calls = !choice.tool_calls.empty() && choice.text.empty();
     message.set("content", only_calls ? Json() : Json(std::move(choice.text)));
     message.set("refusal", nullptr);
-    if (!choice.reasoning.empty()) message.set("reasoning_content", std::move(choice.reasoning));
+    if (!choice.reasoning.empty()) {
+      if (head.reasoning_alias) message.set("reasoning", choice.reasoning);
+      message.set("reasoning_content", std::move(choice.reasoning));
+    }
     if (!choice.tool_calls.empty()) message.set("tool_calls", std::move(choice.tool_calls));
     Json json = Json::object();
     json.set("index", static_cast<int64_t>(i));

@@ -17,6 +17,7 @@ struct AnswerHead {
   std::string id;  // "chatcmpl-..." or "cmpl-..."
   int64_t created_unix_s = 0;
   std::string model;
+  bool reasoning_alias = false;  // chat: thoughts come under the name `reasoning` as well
 };
 
 Json usage_json(const protocol::Usage& usage);

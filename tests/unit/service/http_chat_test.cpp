@@ -185,10 +185,12 @@ TEST_CASE("chat: refusals of admission and of the prompt") {
 }
 
 TEST_CASE(
-    "chat: max tokens is cut to the room, and sampling comes from the file when none is named") {
+    "chat: max tokens is cut to the room, and sampling comes from the model's row") {
   TestServer server;
-  server.models.first.set_sampling(
-      Json::object().set("temp", 0.6).set("top_k", 20).set("top_p", 0.95));
+  ChatRules rules;
+  policies::SamplingRow row{.temperature = 0.6, .top_p = 0.95, .top_k = 20};
+  rules.profile.rows = policies::SamplingRows{.thinking = row, .direct = row};
+  server.models.first.set_rules(rules);
   ask(server,
       request("POST", kChat,
               R"({"max_tokens":5000,"seed":-3,"messages":[{"role":"user","content":"x"}]})"));
@@ -204,7 +206,7 @@ TEST_CASE(
   CHECK(submit.max_tokens == 4);
   CHECK(submit.sampling.temperature == 0.0);
   CHECK(submit.sampling.top_p == 1.0);
-  CHECK(submit.sampling.top_k == 0);
+  CHECK(submit.sampling.top_k == 20);
   ask(server, request("POST", kText, R"({"prompt":"x"})"));
   submit = server.models.first.last_submit();
   CHECK(submit.max_tokens == 16);

@@ -49,9 +49,9 @@ class FakeModel final : public Model {
     MutexLock lock(mutex_);
     status_.state = state;
   }
-  void set_sampling(Json sampling) {
+  void set_rules(ChatRules rules) {
     MutexLock lock(mutex_);
-    status_.facts->sampling = std::move(sampling);
+    rules_ = std::move(rules);
   }
   [[nodiscard]] protocol::Submit last_submit() const {
     MutexLock lock(mutex_);
@@ -67,6 +67,10 @@ class FakeModel final : public Model {
     MutexLock lock(mutex_);
     return status_;
   }
+  [[nodiscard]] ChatRules chat_rules() const override {
+    MutexLock lock(mutex_);
+    return rules_;
+  }
   [[nodiscard]] int64_t retry_after_s() const override { return 3; }
   Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
                                           SteadyTime deadline) override;
@@ -81,6 +85,7 @@ class FakeModel final : public Model {
   ModelInfo info_;
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
+  ChatRules rules_ TANDEM_GUARDED_BY(mutex_);
   protocol::Submit last_submit_ TANDEM_GUARDED_BY(mutex_);
   protocol::Prepare last_prepare_ TANDEM_GUARDED_BY(mutex_);
 };

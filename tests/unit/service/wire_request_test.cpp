@@ -105,10 +105,11 @@ TEST_CASE("wire: malformed messages") {
            "messages[1].content[0].text", kType},
           {messages(R"({"role":"user","content":"a","name":7})"), "messages[0].name", kType},
           {messages(R"({"role":"assistant","tool_calls":"x"})"), "messages[0].tool_calls", kType},
-          {messages(R"({"role":"assistant","tool_calls":[{}]})"),
-           "messages[0].tool_calls[0].function", kMissing},
-          {messages(R"({"role":"assistant","tool_calls":[{"function":{"name":""}}]})"),
-           "messages[0].tool_calls[0].function.name", kMissing},
+          {messages(R"({"role":"assistant","tool_calls":[5]})"), "messages[0].tool_calls[0]", kType},
+          {messages(R"({"role":"assistant","tool_calls":[{"function":"f"}]})"),
+           "messages[0].tool_calls[0].function", kType},
+          {messages(R"({"role":"assistant","reasoning_content":5})"),
+           "messages[0].reasoning_content", kType},
           {messages(R"({"role":"assistant","tool_calls":[{"function":{"name":5}}]})"),
            "messages[0].tool_calls[0].function.name", kType},
       },
@@ -151,7 +152,6 @@ TEST_CASE("wire: malformed stream options, stops, biases and extensions") {
       {
           {chat(R"("stream":"yes")"), "stream", kType},
           {chat(R"("stream":1)"), "stream", kType},
-          {chat(R"("stream_options":{"include_usage":true})"), "stream_options", kValue},
           {chat(R"("stream":true,"stream_options":[])"), "stream_options", kType},
           {chat(R"("stream":true,"stream_options":{"include_usage":1})"),
            "stream_options.include_usage", kType},
@@ -179,8 +179,12 @@ TEST_CASE("wire: malformed stream options, stops, biases and extensions") {
           {chat(R"("top_logprobs":3)"), "top_logprobs", kValue},
           {chat(R"("logprobs":true,"top_logprobs":21)"), "top_logprobs", kValue},
           {chat(R"("logprobs":3)"), "logprobs", kType},
-          {chat(R"("response_format":{"type":"json_object"})"), "response_format.type",
-           kUnsupported},
+          {chat(R"("response_format":{"type":"json_schema"})"), "response_format.json_schema",
+           kMissing},
+          {chat(R"("response_format":{"type":"json_schema","json_schema":{"name":"x"}})"),
+           "response_format.json_schema.schema", kMissing},
+          {chat(R"("response_format":{"type":"json_schema","json_schema":{"schema":[]}})"),
+           "response_format.json_schema.schema", kType},
           {chat(R"("response_format":"json")"), "response_format", kType},
           {chat(R"("tools":{})"), "tools", kType},
           {chat(R"("tools":[5])"), "tools[0]", kType},
@@ -188,13 +192,16 @@ TEST_CASE("wire: malformed stream options, stops, biases and extensions") {
           {chat(R"("tools":[{"type":"function"}])"), "tools[0].function", kMissing},
           {chat(R"("tools":[{"type":"function","function":{}}])"), "tools[0].function.name",
            kMissing},
-          {chat(R"("tool_choice":"required")"), "tool_choice", kUnsupported},
+          {chat(R"("tools":[{"type":"function","function":{"name":"f","parameters":"x"}}])"),
+           "tools[0].function.parameters", kType},
+          {chat(R"("reasoning":"high")"), "reasoning", kType},
+          {chat(R"("include_reasoning":"yes")"), "include_reasoning", kType},
           {chat(R"("functions":[])"), "functions", kUnsupported},
           {chat(R"("ignore_eos":"no")"), "ignore_eos", kType},
           {chat(R"("add_generation_prompt":0)"), "add_generation_prompt", kType},
           {chat(R"("chat_template_kwargs":[])"), "chat_template_kwargs", kType},
-          {chat(R"("chat_template_kwargs":{"enable_thinking":"no"})"),
-           "chat_template_kwargs.enable_thinking", kType},
+          {chat(R"("chat_template_kwargs":{"preserve_thinking":"no"})"),
+           "chat_template_kwargs.preserve_thinking", kType},
           {chat(R"("reasoning_effort":5)"), "reasoning_effort", kType},
       },
       false);
@@ -236,67 +243,46 @@ TEST_CASE("wire: unknown and null fields are taken") {
   CHECK_FALSE(request.common.sampling.temperature.has_value());
   CHECK(request.common.sampling.seed == 0x8000000000000000U);
   CHECK(request.common.top_logprobs == -1);
-  CHECK(request.tools.is_null());
+  CHECK_FALSE(request.reasoning_alias);
 }
 
-TEST_CASE("wire: messages become what templates take") {
+TEST_CASE("wire: what the sanitizer repairs is let through") {
   const ChatRequest request = good_chat(messages(
       R"({"role":"developer","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b"}]},
          {"role":"assistant","content":null,"tool_calls":[
-            {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"z\":1,\"a\":[2]}"}},
-            {"id":"c2","function":{"name":"g","arguments":""}},
-            {"function":{"name":"h","arguments":"{\"cut"}},
-            {"function":{"name":"i","arguments":{"k":true}}}]},
-         {"role":"tool","tool_call_id":"c1","content":"r"},
+            {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"z\":1}"}},
+            {"function":{"name":"","arguments":"{\"cut"}},{},{"function":{"name":null}}]},
+         {"role":"tool","tool_call_id":"c1","content":null},{"role":"tool"},{"role":"assistant"},
          {"role":"user","content":"q","name":"ann"})"));
-  CHECK(request.messages.dump() ==
-        R"([{"role":"system","content":"a\nb"},)"
-        R"({"role":"assistant","content":"","tool_calls":[)"
-        R"({"id":"c1","type":"function","function":{"name":"f","arguments":{"z":1,"a":[2]}}},)"
-        R"({"id":"c2","type":"function","function":{"name":"g","arguments":{}}},)"
-        R"({"type":"function","function":{"name":"h","arguments":{"arguments":"{\"cut"}}},)"
-        R"({"type":"function","function":{"name":"i","arguments":{"k":true}}}]},)"
-        R"({"role":"tool","content":"r","tool_call_id":"c1"},)"
-        R"({"role":"user","content":"q","name":"ann"}])");
+  CHECK(request.add_generation_prompt);
+  good_chat(chat(R"("stream_options":{"include_usage":true},"stop":["a",null])"));
+  good_chat(chat(R"("tool_choice":{"type":"function","function":{"name":"f"}},"tools":[])"));
+  CHECK(good_chat(chat(R"("reasoning":{"effort":"low"})")).reasoning_alias);
+  CHECK(good_chat(chat(R"("include_reasoning":true)")).reasoning_alias);
 }
 
-TEST_CASE("wire: tools pass, unless they are switched off; template arguments pass a list") {
-  const std::string tools = R"("tools":[{"type":"function","function":{"name":"f","x":[1]}}])";
-  CHECK(good_chat(chat(tools)).tools.dump() ==
-        R"([{"type":"function","function":{"name":"f","x":[1]}}])");
-  CHECK(good_chat(chat(tools + R"(,"tool_choice":"none")")).tools.is_null());
-  const ChatRequest request = good_chat(chat(
-      R"("chat_template_kwargs":{"enable_thinking":false,"evil":"x","bad name":1},"chat_template":"{{x}}")"));
-  CHECK(request.template_args.dump() == R"({"enable_thinking":false})");
-  CHECK(request.common.ignored ==
+TEST_CASE("wire: only known switches reach a template, the rest is reported") {
+  const std::string body = chat(
+      R"("chat_template_kwargs":{"enable_thinking":false,"evil":"x","bad name":1},
+         "chat_template":"{{x}}","reasoning_effort":"low")");
+  CHECK(good_chat(body).common.ignored ==
         std::vector<std::string>{"chat_template", "chat_template_kwargs.evil"});
+  CHECK(template_args(parse_json(body).value()).dump() ==
+        R"({"reasoning_effort":"low","enable_thinking":false})");
 }
 
-TEST_CASE("wire: the sampling row") {
-  const Json defaults = Json::object()
-                            .set("temp", 0.7)
-                            .set("top_k", 20)
-                            .set("top_p", 0.8)
-                            .set("penalty_repeat", 1.05);
-  SamplingFields none;
-  none.seed = 7;
-  CHECK(chat_sampling(none, defaults).temperature == 0.7);
-  CHECK(chat_sampling(none, defaults).top_k == 20);
-  CHECK(chat_sampling(none, defaults).repetition_penalty == 1.05);
-  CHECK(chat_sampling(none, defaults).seed == 7U);
-  CHECK(chat_sampling(none, Json()).temperature == 1.0);
-  CHECK(chat_sampling(none, Json::object().set("temp", 99.0)).temperature == 1.0);
-  SamplingFields named;
-  named.temperature = 0.2;
-  CHECK(chat_sampling(named, defaults).temperature == 0.2);
-  CHECK(chat_sampling(named, defaults).top_k == 0);  // one row, not a mixture
-  CHECK(chat_sampling(named, defaults).top_p == 1.0);
+TEST_CASE("wire: sampling fields of a checked request") {
+  const Json checked = parse_json(R"({"temperature":0.2,"top_k":-1,"seed":7,"logit_bias":{"5":1}})").value();
+  const protocol::Sampling sampling = neutral_sampling(sampling_fields(checked));
+  CHECK(sampling.temperature == 0.2);
+  CHECK(sampling.top_p == 1.0);
+  CHECK(sampling.top_k == 0);
+  CHECK(sampling.seed == 7U);
+  CHECK(sampling.logit_bias.size() == 1);
   SamplingFields greedy;
   greedy.top_p = 0.0;
-  greedy.top_k = -1;
   CHECK(neutral_sampling(greedy).temperature == 0.0);
   CHECK(neutral_sampling(greedy).top_p == 1.0);
-  CHECK(neutral_sampling(greedy).top_k == 0);
 }
 
 }  // namespace tandem::service::wire
