@@ -1,0 +1,106 @@
+// Shapes become parts of a grammar: one rule for each conjunction of schemas that a member, an item or the
+// root asks for, so recursion in the schema is recursion in the grammar. Inside of engine/grammar/schema* and
+// call_grammar only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/grammar/schema_shapes.h"
+#include "engine/grammar/schema_text.h"
+
+namespace tandem::engine {
+
+// How values are written: JSON, or the argument notation of Gemma 4 (bare keys, strings between
+// delimiters, no white space).
+enum class ValueForm : uint8_t { json, gemma };
+
+class SchemaEmitter {
+ public:
+  // All must outlive it.
+  SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form);
+
+  // The part may be used at once; finish() defines what it calls.
+  GrammarPart value(const SchemaList& list);
+  // Only the objects among the values.
+  GrammarPart object(const SchemaList& list);
+  void finish();
+
+  // What the texts of a string may be (without quotes).
+  Result<CharAutomaton> string_texts(const SchemaShape& shape);
+  [[nodiscard]] SchemaShapes& shapes() { return shapes_; }
+  [[nodiscard]] TextParts& parts() { return parts_; }
+  // A value of enum or const as it is written.
+  [[nodiscard]] std::string written(const Json& value) const;
+
+ private:
+  GrammarPart body(const SchemaList& list);
+  void scalars(const SchemaShape& shape, uint8_t types, std::vector<GrammarPart>& out);
+  GrammarPart number(const SchemaShape& shape, bool fractions);
+  GrammarPart string(const SchemaShape& shape);
+  GrammarPart quoted(const CharAutomaton& automaton);
+  GrammarPart array(const SchemaShape& shape);
+  GrammarPart distinct_items(const SchemaShape& shape, const CountFacts& count);
+  GrammarPart array_of(const GrammarNetwork& network);
+  GrammarPart object_part(const SchemaShape& shape);
+  void limit_count(const SchemaShape& shape, CountFacts& count, int64_t most, std::string_view least_key);
+  [[nodiscard]] bool may_read_as_string(const SchemaList& list) const;
+
+  TextParts& parts_;
+  SchemaShapes& shapes_;
+  ValueForm form_;
+  std::map<SchemaList, GrammarPart> known_;
+  std::map<std::string, GrammarPart, std::less<>> known_scalars_;
+  std::vector<std::pair<SchemaList, uint32_t>> open_;  // rules to define
+};
+
+// One object (schema_objects.cpp): members in the order of the schema, then those it does not name.
+class ObjectBuilder {
+ public:
+  ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape, ValueForm form);
+  GrammarPart build();
+
+ private:
+  struct Member {
+    bool required = false;
+    GrammarPart text;  // key and value
+  };
+  // Between members, or behind the comma (or brace) with a member to come. `layer`: members so far, up to
+  // what counts.
+  struct Place {
+    bool behind_comma = false;
+    size_t next = 0;
+    int64_t layer = 0;
+    auto operator<=>(const Place&) const = default;
+  };
+
+  bool read_members();
+  void read_rest();
+  bool read_counts();
+  std::optional<CharAutomaton> rest_keys(const std::vector<std::string>& names);
+  bool allows_name(const std::string& name);
+  void add_moves(const Place& place, uint32_t state);
+  uint32_t state_of(const Place& place);
+  [[nodiscard]] GrammarPart gap() const;
+  [[nodiscard]] std::string key(const std::string& name) const;
+
+  SchemaEmitter& emitter_;
+  SchemaShapes& shapes_;
+  TextParts& parts_;
+  const SchemaShape& shape_;
+  ValueForm form_;
+  std::vector<Member> members_;
+  size_t behind_required_ = 0;  // index behind the last required member
+  std::optional<GrammarPart> rest_;  // key and value of a member that is not declared
+  CountFacts count_;
+  int64_t layers_ = 1;
+  GrammarNetwork network_;
+  std::map<Place, uint32_t> states_;
+  std::vector<Place> open_;
+};
+
+}  // namespace tandem::engine

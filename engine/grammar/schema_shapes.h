@@ -1,0 +1,124 @@
+// What a value must be, once references, allOf, anyOf and oneOf are multiplied out: alternatives (shapes),
+// each a list of schemas whose own keywords all hold. A SchemaList is a conjunction of subschemas; the empty
+// one allows everything. Inside of engine/grammar/schema* and call_grammar only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "engine/grammar/schema_survey.h"
+
+namespace tandem::engine {
+
+using SchemaList = std::vector<const Json*>;
+
+enum SchemaType : uint8_t {
+  kTypeNull = 1,
+  kTypeBoolean = 2,
+  kTypeInteger = 4,
+  kTypeFraction = 8,  // numbers that are not integers
+  kTypeString = 16,
+  kTypeArray = 32,
+  kTypeObject = 64,
+  kTypesAll = 127,
+  kTypesNumber = kTypeInteger | kTypeFraction
+};
+
+struct SchemaShape {
+  struct Choice {
+    const Json* list = nullptr;  // of anyOf or oneOf
+    size_t branch = 0;
+    bool exactly_one = false;
+    const Json* schema = nullptr;  // where it stands
+  };
+  uint8_t types = kTypesAll;
+  SchemaList leaves;  // objects; of their keywords $ref, allOf, anyOf and oneOf are done with
+  std::vector<Choice> choices;
+};
+
+struct NumberFacts {
+  struct Bound {
+    double value = 0;
+    bool open = false;  // the value itself is outside
+  };
+  std::optional<Bound> least;
+  std::optional<Bound> most;
+  std::vector<double> multiples;
+};
+
+struct CountFacts {
+  int64_t least = 0;
+  int64_t most = -1;  // < 0: without end
+};
+
+NumberFacts number_facts(const SchemaShape& shape);
+// keys such as minLength and maxLength.
+CountFacts count_facts(const SchemaShape& shape, std::string_view least, std::string_view most);
+
+// Equal as JSON schema means it: 1 and 1.0 are, members in another order too.
+bool same_value(const Json& a, const Json& b);
+
+class SchemaShapes {
+ public:
+  explicit SchemaShapes(const SchemaSurvey& survey) : survey_(survey) {}
+
+  // Alternatives of a conjunction; none: nothing satisfies it. Valid as long as this object.
+  const std::vector<SchemaShape>& expand(const SchemaList& list);
+
+  // Unless exactly one branch of each oneOf can hold, a problem.
+  void check_one_of(const std::vector<SchemaShape>& shapes);
+
+  // `certain`: true only if the value satisfies the list for sure. Otherwise: false only if it does not
+  // for sure.
+  bool accepts(const SchemaList& list, const Json& value, bool certain);
+  bool accepts(const SchemaShape& shape, const Json& value, bool certain);
+
+  // The values of enum and const that satisfy the shape; nothing where it lists none.
+  std::optional<std::vector<const Json*>> values(const SchemaShape& shape, bool certain);
+
+  // The schemas for the member `key`, for a member that no keyword names, and for the item at `index`.
+  SchemaList member(const SchemaShape& shape, const std::string& key);
+  static SchemaList item(const SchemaShape& shape, size_t index);
+
+  // Names of `properties` and `required`, in order, each once.
+  static std::vector<std::string> names(const SchemaShape& shape);
+  static bool is_required(const SchemaShape& shape, std::string_view key);
+
+  [[nodiscard]] const std::vector<SchemaProblem>& problems() const { return problems_; }
+  void problem(const Json* schema, std::string_view keyword, std::string reason);
+  [[nodiscard]] const SchemaSurvey& survey() const { return survey_; }
+
+ private:
+  struct Group {
+    SchemaShape::Choice choice;
+    SchemaList ancestors;
+  };
+  struct Draft {
+    SchemaShape shape;
+    std::vector<Group> groups;
+    bool impossible = false;
+  };
+
+  void flatten(const Json* schema, Draft& draft, const SchemaList& ancestors);
+  void distribute(Draft draft, std::vector<SchemaShape>& out);
+  bool spend(size_t steps);
+  bool disjoint(const SchemaShape& a, const SchemaShape& b, int depth);
+  bool disjoint_lists(const SchemaList& a, const SchemaList& b, int depth);
+  bool disjoint_objects(const SchemaShape& a, const SchemaShape& b, int depth);
+  bool leaf_accepts(const Json& leaf, const Json& value, bool certain);
+  bool string_accepts(const Json& leaf, const std::string& text, bool certain);
+  bool array_accepts(const Json& leaf, const Json& value, bool certain);
+  bool object_accepts(const Json& leaf, const Json& value, bool certain);
+
+  const SchemaSurvey& survey_;
+  std::map<SchemaList, std::vector<SchemaShape>> known_;
+  std::vector<SchemaProblem> problems_;
+  size_t steps_ = 0;
+};
+
+}  // namespace tandem::engine
