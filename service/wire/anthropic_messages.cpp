@@ -37,7 +37,7 @@ class MessageReader {
   MessageReader(Problems& problems, AnthropicMessages& result)
       : problems_(problems), result_(result) {}
 
-  void system(const Json& system);
+  void system_prompt(const Json& system);
   void message(const Json& json, const std::string& path);
 
  private:
@@ -177,7 +177,7 @@ std::vector<std::string> MessageReader::text_content(const Json& content, const 
   return texts;
 }
 
-void MessageReader::system(const Json& system) {
+void MessageReader::system_prompt(const Json& system) {
   std::vector<std::string> texts;
   if (system.is_string()) {
     if (!system.as_string().empty()) texts.push_back(system.as_string());
@@ -332,7 +332,7 @@ AnthropicMessages read_anthropic_messages(FieldReader& body) {
   AnthropicMessages result;
   Problems& problems = body.problems();
   MessageReader reader(problems, result);
-  if (const Json* system = body.find("system")) reader.system(*system);
+  if (const Json* system = body.find("system")) reader.system_prompt(*system);
   const Json* messages = body.find("messages");
   if (messages == nullptr) {
     problems.add(kMissing, "messages", "messages is missing");

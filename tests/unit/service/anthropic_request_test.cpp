@@ -51,6 +51,23 @@ ApiError bad(const std::string& text, AnthropicPurpose purpose = AnthropicPurpos
   return std::holds_alternative<ApiError>(parsed) ? std::get<ApiError>(parsed) : ApiError{};
 }
 
+struct Bad {
+  std::string body;
+  const char* param;
+  const char* code;
+};
+
+void check_all(const std::vector<Bad>& cases) {
+  for (const Bad& one : cases) {
+    CAPTURE(one.body);
+    const ApiError error = bad(one.body);
+    CHECK(error.status == 400);
+    CHECK(error.param == one.param);
+    CHECK(error.code == one.code);
+    CHECK_FALSE(error.message.empty());
+  }
+}
+
 constexpr const char* kOff = R"({"enable_thinking":false})";
 
 }  // namespace
@@ -219,21 +236,8 @@ TEST_CASE("anthropic request: what is left out is reported, what cannot be is re
   CHECK(request.ignored == std::vector<std::string>{"context_management", "container"});
 }
 
-TEST_CASE("anthropic request: malformed ones name their field") {
-  struct Bad {
-    std::string body;
-    const char* param;
-    const char* code;
-  };
-  const auto user = [](const std::string& block) {
-    return with_messages(R"({"role":"user","content":[{"type":"text","text":"a"},)" + block + "]}");
-  };
-  const auto assistant = [](const std::string& block) {
-    return with_messages(R"({"role":"assistant","content":[)" + block + "]}");
-  };
-  const auto tool = [](const std::string& one) { return body(R"("tools":[)" + one + "]"); };
-  const std::string f = R"("tools":[{"name":"f","input_schema":{}}],)";
-  const std::vector<Bad> cases = {
+TEST_CASE("anthropic request: malformed fields are named") {
+  check_all({
       {"[]", "", kWrongType},
       {R"({"max_tokens":1,"messages":[{"role":"user","content":"x"}]})", "model", kMissing},
       {R"({"model":"m","max_tokens":1})", "messages", kMissing},
@@ -250,6 +254,17 @@ TEST_CASE("anthropic request: malformed ones name their field") {
       {body(R"("stop_sequences":[""])"), "stop_sequences[0]", kOutOfRange},
       {body(R"("system":5)"), "system", kWrongType},
       {body(R"("system":[{"type":"image"}])"), "system[0].type", kUnsupported},
+  });
+}
+
+TEST_CASE("anthropic request: malformed messages are named") {
+  const auto user = [](const std::string& block) {
+    return with_messages(R"({"role":"user","content":[{"type":"text","text":"a"},)" + block + "]}");
+  };
+  const auto assistant = [](const std::string& block) {
+    return with_messages(R"({"role":"assistant","content":[)" + block + "]}");
+  };
+  check_all({
       {with_messages("1"), "messages[0]", kWrongType},
       {with_messages(R"({"content":"x"})"), "messages[0].role", kMissing},
       {with_messages(R"({"role":"user"})"), "messages[0].content", kMissing},
@@ -274,6 +289,13 @@ TEST_CASE("anthropic request: malformed ones name their field") {
        kMissing},
       {assistant(R"({"type":"tool_use","id":"a","name":"f","input":"x"})"),
        "messages[0].content[0].input", kWrongType},
+  });
+}
+
+TEST_CASE("anthropic request: malformed tools, thinking and formats are named") {
+  const auto tool = [](const std::string& one) { return body(R"("tools":[)" + one + "]"); };
+  const std::string f = R"("tools":[{"name":"f","input_schema":{}}],)";
+  check_all({
       {tool(R"({"type":"web_search_20250305","name":"web_search"})"), "tools[0].type",
        kUnsupported},
       {tool(R"({"name":"f"})"), "tools[0].input_schema", kMissing},
@@ -299,15 +321,7 @@ TEST_CASE("anthropic request: malformed ones name their field") {
       {body(R"("output_format":{"type":"json_schema","schema":1})"), "output_format.schema",
        kWrongType},
       {body(R"("mcp_servers":[{"url":"u"}])"), "mcp_servers", kUnsupported},
-  };
-  for (const Bad& one : cases) {
-    CAPTURE(one.body);
-    const ApiError error = bad(one.body);
-    CHECK(error.status == 400);
-    CHECK(error.param == one.param);
-    CHECK(error.code == one.code);
-    CHECK_FALSE(error.message.empty());
-  }
+  });
 }
 
 TEST_CASE("anthropic request: errors of later steps get the client's names") {
