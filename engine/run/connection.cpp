@@ -60,9 +60,13 @@ bool Connection::stalled(SteadyTime now) const {
   return waiting_since_ && now - *waiting_since_ > limits_.stall_max;
 }
 
-bool Connection::take(uint64_t request_id, IdUse use) {
-  if (request_id == 0 || ids_.size() >= limits_.ids_max) return false;
-  return ids_.try_emplace(request_id, Entry{.use = use, .given_up = false, .prompt = {}}).second;
+Result<bool> Connection::take(uint64_t request_id, IdUse use) {
+  if (request_id == 0 || ids_.contains(request_id)) {
+    return make_error(Errc::corrupt, "request id " + std::to_string(request_id) + " in use");
+  }
+  if (ids_.size() >= limits_.ids_max) return false;
+  ids_.try_emplace(request_id, Entry{.use = use, .given_up = false, .prompt = {}});
+  return true;
 }
 
 std::optional<IdUse> Connection::use_of(uint64_t request_id) const {

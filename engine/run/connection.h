@@ -54,8 +54,10 @@ class Connection {
   [[nodiscard]] std::optional<bool> flow_change();
   [[nodiscard]] bool stalled(SteadyTime now) const;
 
-  // Ids. take() is false when the id is 0, in use, or too many are.
-  [[nodiscard]] bool take(uint64_t request_id, IdUse use);
+  // Ids. An error of take() ends the connection: the id is 0 or in use. False: too many are in use, the
+  // request fails and its id is free.
+  Result<bool> take(uint64_t request_id, IdUse use);
+  [[nodiscard]] size_t ids_max() const { return limits_.ids_max; }
   [[nodiscard]] std::optional<IdUse> use_of(uint64_t request_id) const;
   void free(uint64_t request_id);
   // The prepare's answer will not be wanted.

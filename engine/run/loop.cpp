@@ -53,7 +53,9 @@ void Loop::run() {
 
 bool Loop::turn() {
   bool worked = false;
-  while (auto command = parts_.inbox.try_pop()) {
+  for (int64_t taken = 0; taken < options_.commands_per_turn; ++taken) {
+    auto command = parts_.inbox.try_pop();
+    if (!command) break;
     take(std::move(*command));
     worked = true;
   }

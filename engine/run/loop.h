@@ -34,6 +34,7 @@ struct LoopOptions {
   int64_t batch_tokens = 512;
   int64_t chunk_tokens = 64;          // border of prefill chunks
   int64_t step_target_us = 150'000;   // prefill per step is cut to about this time
+  int64_t commands_per_turn = 256;    // more wait for the next: a flood does not hold up a step
   uint64_t seed = 0;                  // for requests that bring none
 };
 

@@ -68,6 +68,7 @@ class Server {
   // frames, in server_frames.cpp; an error drops the connection
   Result<void> handle_frame(Connection& connection, Frame frame);
   Result<void> handle_hello(Connection& connection, const Json& json);
+  Result<bool> take_id(Connection& connection, uint64_t id, IdUse use);
   Result<void> handle_job(Connection& connection, Frame frame);
   Result<void> handle_submit(Connection& connection, const Frame& frame);
   Result<void> handle_stats(Connection& connection, uint64_t id);

@@ -38,7 +38,8 @@ Result<void> Server::handle_frame(Connection& connection, Frame frame) {
     case FrameType::cancel: handle_cancel(connection, id); return {};
     case FrameType::release: handle_release(connection, id); return {};
     case FrameType::resize: {
-      if (!connection.take(id, IdUse::asking)) return broken("request id in use");
+      TRY_ASSIGN(const bool taken, take_id(connection, id, IdUse::asking));
+      if (!taken) return {};
       fail(connection, id, make_error(Errc::invalid_argument, "budgets cannot be resized"));
       return {};
     }
@@ -91,10 +92,22 @@ void Server::fail(Connection& connection, uint64_t id, const Error& error) {
   connection.queue(FrameType::failed, id, protocol::error_to_json(error));
 }
 
+// False: the request has failed, because the connection has too many ids in use.
+Result<bool> Server::take_id(Connection& connection, uint64_t id, IdUse use) {
+  TRY_ASSIGN(const bool taken, connection.take(id, use));
+  if (!taken) {
+    fail(connection, id, make_error(Errc::exhausted, std::to_string(connection.ids_max()) +
+                                                         " requests and prompts are open on this "
+                                                         "connection"));
+  }
+  return taken;
+}
+
 Result<void> Server::handle_job(Connection& connection, Frame frame) {
   const uint64_t id = frame.request_id;
   const IdUse use = frame.type == FrameType::prepare ? IdUse::preparing : IdUse::asking;
-  if (!connection.take(id, use)) return broken("request id in use");
+  TRY_ASSIGN(const bool taken, take_id(connection, id, use));
+  if (!taken) return {};
   if (!serving()) {
     fail(connection, id, make_error(Errc::unavailable, "the model is not loaded"));
     return {};
@@ -118,7 +131,8 @@ Result<void> Server::handle_job(Connection& connection, Frame frame) {
 
 Result<void> Server::handle_submit(Connection& connection, const Frame& frame) {
   const uint64_t id = frame.request_id;
-  if (!connection.take(id, IdUse::running)) return broken("request id in use");
+  TRY_ASSIGN(const bool taken, take_id(connection, id, IdUse::running));
+  if (!taken) return {};
   auto submit = submit_of(frame);
   if (!submit.ok()) {
     fail(connection, id, submit.error());

@@ -47,6 +47,18 @@ TEST_CASE("loop: a request generates the model's tokens and finishes by length")
   CHECK(h.store->pool().counts().owned == 0);
 }
 
+TEST_CASE("loop: a flood of commands does not hold up a step") {
+  LoopHarness h;
+  h.submit(kOne, prompt_of("hello"), greedy(20));
+  for (int i = 0; i < 700; ++i) h.push(CreditCommand{LoopHarness::key(7, 1), 1});
+  h.turn();
+  CHECK(h.inbox.size() > 400);
+  CHECK(h.seen[kOne].tokens.size() == 1);
+  h.turn();
+  h.turn();
+  CHECK(h.inbox.size() == 0);
+}
+
 TEST_CASE("loop: an end token ends the answer, is no event, and ignore_eos makes it one") {
   LoopHarness h({.end_every = 5});
   h.submit(kOne, prompt_of("hello"), greedy(200));

@@ -178,6 +178,24 @@ TEST_CASE("server: wrong requests get failed and the connection lives") {
   CHECK(client.prepare_text(8, "fine").ok());
 }
 
+TEST_CASE("server: with too many ids open a request fails, its connection lives") {
+  EngineThreadsOptions options;
+  options.connection.ids_max = 3;
+  Fixture f(options);
+  EngineClient client = f.greeted();
+  for (uint64_t id = 1; id <= 3; ++id) REQUIRE(client.prepare_text(id, "x").ok());
+  for (int again = 0; again < 2; ++again) {  // the id of a request that failed is free
+    CHECK(client.prepare_text(4, "x").error().code == Errc::exhausted);
+    REQUIRE(client.submit(5, greedy_of(1, 5)).ok());
+    CHECK(client.next_event(5).error().code == Errc::exhausted);
+  }
+  REQUIRE(client.send(FrameType::release, 2, Json::object()).ok());
+  REQUIRE(client.submit(5, greedy_of(1, 5)).ok());
+  CHECK(client.collect(5).ok());
+  REQUIRE(client.send(FrameType::tokenize, 3, Json::object()).ok());  // in use: the end, as before
+  CHECK(closes(client));
+}
+
 TEST_CASE("server: release forgets a prompt and frees its id") {
   Fixture f;
   EngineClient client = f.greeted();
