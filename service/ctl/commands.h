@@ -18,5 +18,6 @@ int run_config_show(const Context& context);
 int run_config_default(const Context& context);
 
 int run_chat(const Context& context);  // chat.cpp
+int run_plan(const Context& context);  // plan.cpp
 
 }  // namespace tandem::service::ctl

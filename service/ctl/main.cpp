@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "service/ctl/commands.h"
+#include "service/ctl/plan_input.h"
 #include "service/version.h"
 
 namespace tandem::service::ctl {
@@ -37,6 +38,9 @@ std::vector<Command> make_commands() {
       change("model load", "start a stopped or failed model", "load"),
       change("model unload", "stop a model in order and free its memory", "unload"),
       change("model restart", "stop a model in order and start it again", "restart"),
+      {{"plan", "", 0, 0, "what models would need, and whether they fit, before anything is loaded",
+        {plan_flags().begin(), plan_flags().end()}},
+       run_plan},
       {{"key add", "NAME", 1, 1, "make an API key; it is shown once",
         {{"--scope", "SCOPE", "inference (default), admin, or inference,admin"}}},
        run_key_add},
