@@ -6,8 +6,10 @@ function(tandem_add_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
-  if(CMAKE_CROSSCOMPILING OR TANDEM_SANITIZE)
-    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 10")  # an emulator or a sanitizer is that much slower
+  if(CMAKE_CROSSCOMPILING)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 30")  # an emulator is that much slower
+  elseif(TANDEM_SANITIZE)
+    math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 10")  # so much a sanitizer
   endif()
   _add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
