@@ -1,5 +1,7 @@
 #include "service/wire/responses_response.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 #include <variant>
 
@@ -8,6 +10,8 @@
 
 namespace tandem::service::wire {
 namespace {
+
+constexpr const char* kWhiteSpace = " \t\r\n";
 
 Json usage_object(const protocol::Usage& usage) {
   Json input = Json::object().set("cached_tokens", usage.cached_tokens);
@@ -126,27 +130,44 @@ void ResponseBuilder::close_item(const char* status) {
   open_ = Open::none;
 }
 
-void ResponseBuilder::add_content(std::string_view text, const protocol::ContentEvent* token,
-                                  Open kind) {
-  const bool scored =
-      head_.logprobs && kind == Open::message && token != nullptr && token->score.has_value();
-  // Text that is held back comes later; a token without text opens no item.
-  if (text.empty() && !(scored && open_ == kind)) return;
-  open_item(kind);
-  text_ += text;
-  Json logprobs = Json::array();
-  if (scored) logprobs.push_back(chat_logprob_json(*token->score));
+void ResponseBuilder::add_token(const protocol::ContentEvent& token) {
+  Json::Array logprobs;
+  if (head_.logprobs && !token.reasoning && token.score.has_value()) {
+    logprobs.push_back(chat_logprob_json(*token.score));
+  }
+  // Text that is held back comes later.
+  if (token.text.empty() && logprobs.empty()) return;
+  add_content(token.reasoning ? Open::reasoning : Open::message, token.text, std::move(logprobs));
+}
+
+void ResponseBuilder::add_content(Open kind, std::string text, Json::Array logprobs) {
+  if (open_ != kind) {
+    if (waiting_ != kind) {
+      waiting_text_.clear();
+      waiting_logprobs_.clear();
+    }
+    waiting_ = kind;
+    waiting_text_ += text;
+    std::move(logprobs.begin(), logprobs.end(), std::back_inserter(waiting_logprobs_));
+    if (waiting_text_.find_first_not_of(kWhiteSpace) == std::string::npos) return;
+    text = std::exchange(waiting_text_, {});
+    logprobs = std::exchange(waiting_logprobs_, {});
+    open_item(kind);
+  }
+  waiting_ = Open::none;
   if (head_.stream) {
     Json fields = part_fields().set("delta", text);
     if (kind == Open::message) fields.set("logprobs", logprobs);
     send(kind == Open::message ? "response.output_text.delta" : "response.reasoning_text.delta",
          std::move(fields));
   }
-  for (Json& entry : logprobs.as_array()) logprobs_.push_back(std::move(entry));
+  text_ += text;
+  std::move(logprobs.begin(), logprobs.end(), std::back_inserter(logprobs_));
 }
 
 void ResponseBuilder::add_call(const protocol::ToolCallEvent& call) {
   close_item("completed");
+  waiting_ = Open::none;
   const std::string id = new_item_id("fc_");
   const auto whole = [&](const char* status, const std::string& arguments) {
     Json json = Json::object().set("id", id).set("type", "function_call");
@@ -168,7 +189,7 @@ void ResponseBuilder::add_call(const protocol::ToolCallEvent& call) {
 
 void ResponseBuilder::finish(const protocol::FinishEvent& event) {
   if (!event.text.empty()) {
-    add_content(event.text, nullptr, open_ == Open::reasoning ? Open::reasoning : Open::message);
+    add_content(open_ == Open::reasoning ? Open::reasoning : Open::message, event.text, {});
   }
   const bool cut = event.reason == protocol::FinishReason::length;
   close_item(cut ? "incomplete" : "completed");
@@ -185,10 +206,7 @@ void ResponseBuilder::finish(const protocol::FinishEvent& event) {
 std::string ResponseBuilder::add(const protocol::Event& event) {
   open_stream();
   std::visit(Overloaded{
-                 [&](const protocol::ContentEvent& content) {
-                   add_content(content.text, &content,
-                               content.reasoning ? Open::reasoning : Open::message);
-                 },
+                 [&](const protocol::ContentEvent& content) { add_token(content); },
                  [](const protocol::PromptEvent&) {},
                  [&](const protocol::ToolCallEvent& call) { add_call(call); },
                  [&](const protocol::FinishEvent& done) { finish(done); },

@@ -55,7 +55,8 @@ class ResponseBuilder {
   enum class Open : uint8_t { none, message, reasoning };
 
   void open_stream();
-  void add_content(std::string_view text, const protocol::ContentEvent* token, Open kind);
+  void add_token(const protocol::ContentEvent& token);
+  void add_content(Open kind, std::string text, Json::Array logprobs);
   void open_item(Open kind);
   void close_item(const char* status);
   void add_call(const protocol::ToolCallEvent& call);
@@ -83,6 +84,10 @@ class ResponseBuilder {
   std::string item_id_;
   std::string text_;
   Json::Array logprobs_;
+  // White space in front of an item that is not open: it opens none by itself.
+  Open waiting_ = Open::none;
+  std::string waiting_text_;
+  Json::Array waiting_logprobs_;
 };
 
 // {"id","object":"response","deleted":true}

@@ -320,6 +320,22 @@ TEST_CASE("responses: a stream and a whole answer end with the same object") {
   CHECK(item.find("content")->as_array()[0].find("text")->as_string() == "bc");
 }
 
+TEST_CASE("responses: white space alone is no item, and is not lost in front of text") {
+  ResponseBuilder builder(head(true));
+  const auto sent =
+      events_of(run(builder, {token("\n", true), token("\n"), token("\n"), call("f"), token("\n"),
+                              token("a"), token("\n", true), token(" "), token("b"),
+                              finish(protocol::FinishReason::tool_calls, "\n")}));
+  REQUIRE(builder.output().size() == 2);
+  CHECK(builder.output()[0].find("type")->as_string() == "function_call");
+  CHECK(builder.output()[1].find("content")->as_array()[0].find("text")->as_string() == "\na b\n");
+  std::string deltas;
+  for (const Sent& event : sent) {
+    if (event.name == "response.output_text.delta") deltas += event.data.find("delta")->as_string();
+  }
+  CHECK(deltas == "\na b\n");
+}
+
 TEST_CASE("responses: an empty answer has an empty message, a failed one says why") {
   ResponseBuilder empty(head(true));
   const auto sent = events_of(run(empty, {token(""), finish(protocol::FinishReason::stop)}));
