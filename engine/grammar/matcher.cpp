@@ -21,8 +21,8 @@ GrammarMatcher::GrammarMatcher(const MatcherTables& tables, const StackLimits& l
   const Grammar& grammar = tables.grammar();
   std::vector<StackItem> items = {
       {.state = grammar.rule_start(grammar.root_rule()), .frame = FrameStore::kRoot}};
-  StackStepper stepper(tables, limits_);
-  const StackStepper::Set set = stepper.close(frames_, items, 0);
+  StackStepper stepper;
+  const StackStepper::Set set = stepper.close(tables, limits_, frames_, items, 0);
   take(std::move(items), set);
   overflowed_ = stepper.overflowed();
 }
@@ -45,13 +45,13 @@ Result<bool> GrammarMatcher::accept_bytes(std::string_view bytes) {
   if (bytes.empty()) return true;
   if (ended_) return false;
   const uint32_t frames_before = frames_.size();
-  StackStepper stepper(*tables_, limits_);
+  StackStepper stepper;
   std::vector<StackItem> items = items_;
   std::vector<StackItem> next;
   StackStepper::Set set;
   for (const char c : bytes) {
     const size_t from_end = items.size();
-    set = stepper.step(frames_, items, 0, from_end, static_cast<uint8_t>(c));
+    set = stepper.step(*tables_, limits_, frames_, items, 0, from_end, static_cast<uint8_t>(c));
     if (stepper.overflowed() || items.size() == from_end) {
       frames_.truncate(frames_before);
       if (stepper.overflowed()) return too_ambiguous();
@@ -98,42 +98,34 @@ Result<void> GrammarMatcher::mask(MaskCache& cache, std::span<uint64_t> words, i
     budget = std::max(left, std::max<uint32_t>(tokens_to_end_, 1)) - 1;
   }
   const uint32_t frames_before = frames_.size();
-  TrieWalk walk(*tables_, limits_);
+  cache.scratch().clear();
   Result<void> result;
   for (size_t i = 0; i < kernel_count_ && result.ok(); ++i) {
-    result = add_state(cache, items_[i], walk, budget, words);
+    result = add_state(cache, items_[i], budget, words);
   }
   frames_.truncate(frames_before);
   return result;
 }
 
-Result<void> GrammarMatcher::add_state(MaskCache& cache, const StackItem& item, TrieWalk& walk,
-                                       uint32_t budget, std::span<uint64_t> words) {
+Result<void> GrammarMatcher::add_state(MaskCache& cache, const StackItem& item, uint32_t budget,
+                                       std::span<uint64_t> words) {
   if (tables_->info(item.state).tail) return {};
+  TrieWalk& walk = cache.scratch();
   const MaskCache::Entry& entry = cache.entry(*tables_, item.state);
   WalkResult result{.words = words};
-  std::vector<StackItem> items;
   if (entry.walk ||
       add_costs(entry.tokens_to_end_max, frames_.tokens_to_end(item.frame)) > budget) {
-    items.push_back(item);
-    walk.stepper().close(frames_, items, 0);
-    if (walk.stepper().overflowed() || !walk.run(frames_, items, 0, budget, result)) {
-      return too_ambiguous();
-    }
+    if (!walk.run(*tables_, frames_, std::span(&item, 1), 0, budget, result)) return too_ambiguous();
     return {};
   }
   entry.add_to(words);
   if (entry.ends.empty()) return {};
+  std::vector<StackItem> outer;
   for (const StackItem& link : frames_.links(item.frame)) {
-    if (link.state != FrameStore::kEndState) items.push_back(link);
+    if (link.state != FrameStore::kEndState) outer.push_back(link);
   }
-  if (items.empty()) return {};
-  walk.stepper().close(frames_, items, 0);
-  for (const uint32_t node : entry.ends) {
-    if (walk.stepper().overflowed() || !walk.run(frames_, items, node, budget, result)) {
-      return too_ambiguous();
-    }
-  }
+  if (outer.empty()) return {};
+  if (!walk.run_below(*tables_, frames_, outer, entry.ends, budget, result)) return too_ambiguous();
   return {};
 }
 

@@ -65,8 +65,8 @@ class GrammarMatcher {
                                   int64_t tokens_left = kNoLimit);
 
  private:
-  [[nodiscard]] Result<void> add_state(MaskCache& cache, const StackItem& item, TrieWalk& walk,
-                                       uint32_t budget, std::span<uint64_t> words);
+  [[nodiscard]] Result<void> add_state(MaskCache& cache, const StackItem& item, uint32_t budget,
+                                       std::span<uint64_t> words);
   void take(std::vector<StackItem> items, const StackStepper::Set& set);
 
   const MatcherTables* tables_;

@@ -11,6 +11,9 @@ namespace tandem::engine {
 namespace {
 
 constexpr size_t kEndsMax = 8192;
+// Grammars whose fills keep their work space, and its size before it is begun anew.
+constexpr size_t kWorkMax = 4;
+constexpr size_t kWorkBytesMax = size_t{6} << 20;
 // Below one token in 64 words a list is smaller than the mask.
 constexpr size_t kListShare = 32;
 
@@ -55,17 +58,30 @@ const MaskCache::Entry& MaskCache::entry(const MatcherTables& tables, uint32_t s
   return young_.emplace(key, std::move(fresh)).first->second;
 }
 
+MaskCache::Work& MaskCache::work_for(const MatcherTables& tables) {
+  auto found = std::ranges::find(work_, tables.id(), &Work::tables);
+  if (found == work_.end() && work_.size() < kWorkMax) {
+    found = work_.insert(work_.end(), Work{.tables = tables.id()});
+  } else if (found == work_.end()) {
+    found = std::ranges::min_element(work_, {}, &Work::used);
+    *found = Work{.tables = tables.id()};
+  } else if (found->walk.memory_bytes() + found->frames.memory_bytes() > kWorkBytesMax) {
+    *found = Work{.tables = tables.id()};
+  }
+  found->used = fills_;
+  return *found;
+}
+
 MaskCache::Entry MaskCache::fill(const MatcherTables& tables, uint32_t state) {
   ++fills_;
   Entry out;
-  FrameStore frames;  // its root frame stands for whatever the rule returns to
-  TrieWalk walk(tables, {});
-  std::vector<StackItem> items = {{.state = state, .frame = FrameStore::kRoot}};
-  walk.stepper().close(frames, items, 0);
+  Work& work = work_for(tables);
   out.words.assign(trie_.mask_words(), 0);
   WalkResult result{.words = out.words, .wants_ends = true, .ends_max = kEndsMax};
-  out.walk = !walk.run(frames, items, 0, kCostMany, result) || result.ends_full ||
-             walk.stepper().overflowed();
+  const StackItem start{.state = state, .frame = FrameStore::kRoot};
+  const bool whole = work.walk.run(tables, work.frames, std::span(&start, 1), 0, kCostMany, result);
+  if (!whole) work.walk.clear();
+  out.walk = !whole || result.ends_full;
   if (out.walk) {
     out.words = {};
     return out;

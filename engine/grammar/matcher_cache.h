@@ -37,7 +37,11 @@ class MaskCache {
   // Valid until the next call.
   const Entry& entry(const MatcherTables& tables, uint32_t state);
 
+  // For walks of a matcher, cleared before use.
+  [[nodiscard]] TrieWalk& scratch() { return scratch_; }
+
   [[nodiscard]] const TokenTrie& trie() const { return trie_; }
+  // Of the entries; a few MiB of work space come to it at most.
   [[nodiscard]] size_t memory_bytes() const { return young_bytes_ + old_bytes_; }
   [[nodiscard]] uint64_t fills() const { return fills_; }
 
@@ -53,6 +57,14 @@ class MaskCache {
     }
   };
   using Entries = std::unordered_map<Key, Entry, KeyHash>;
+  // What fills of one grammar share: its root frame stands for whatever a rule returns to.
+  struct Work {
+    uint64_t tables = 0;
+    uint64_t used = 0;
+    FrameStore frames;
+    TrieWalk walk;
+  };
+  Work& work_for(const MatcherTables& tables);
   Entry fill(const MatcherTables& tables, uint32_t state);
 
   const TokenTrie& trie_;
@@ -62,6 +74,8 @@ class MaskCache {
   size_t young_bytes_ = 0;
   size_t old_bytes_ = 0;
   uint64_t fills_ = 0;
+  std::vector<Work> work_;
+  TrieWalk scratch_;
 };
 
 }  // namespace tandem::engine

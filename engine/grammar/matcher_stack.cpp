@@ -112,7 +112,7 @@ bool StackStepper::add(std::vector<StackItem>& items, size_t first, const StackI
 void StackStepper::add_returns(const FrameStore& frames, std::vector<StackItem>& items, size_t first,
                                Set& set) {
   for (size_t i = first; i < items.size(); ++i) {  // grows on the way
-    if (!tables_.info(items[i].state).ends) continue;
+    if (!tables_->info(items[i].state).ends) continue;
     for (const StackItem& link : frames.links(items[i].frame)) {
       if (link.state == FrameStore::kEndState) {
         set.can_end = true;
@@ -135,10 +135,10 @@ uint32_t StackStepper::new_frame_of(uint32_t rule, bool& fresh) {
 // A called rule that may be empty is also stepped over, so that a frame made here is never returned from
 // before a byte is read: its links may still grow.
 void StackStepper::add_calls(std::vector<StackItem>& items, size_t first) {
-  const Grammar& grammar = tables_.grammar();
+  const Grammar& grammar = tables_->grammar();
   for (size_t i = first; i < items.size(); ++i) {
     const StackItem item = items[i];
-    if (!tables_.info(item.state).calls) continue;
+    if (!tables_->info(item.state).calls) continue;
     for (const Grammar::Edge& edge : grammar.edges(item.state)) {
       if (edge.rule < 0) continue;
       const auto rule = static_cast<uint32_t>(edge.rule);
@@ -147,14 +147,14 @@ void StackStepper::add_calls(std::vector<StackItem>& items, size_t first) {
       const uint32_t index = new_frame_of(rule, fresh);
       new_links_.push_back({index, {.state = edge.target, .frame = item.frame}});
       if (fresh) add(items, first, {.state = start, .frame = kNew | index});
-      if (tables_.info(start).ends) add(items, first, {.state = edge.target, .frame = item.frame});
+      if (tables_->info(start).ends) add(items, first, {.state = edge.target, .frame = item.frame});
     }
   }
 }
 
 // Callers first: a link's own frame may be one of the new ones.
 void StackStepper::make_new_frames(FrameStore& frames) {
-  const Grammar& grammar = tables_.grammar();
+  const Grammar& grammar = tables_->grammar();
   order_.clear();
   for (uint32_t i = 0; i < new_frames_.size(); ++i) order_.push_back(i);
   std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
@@ -166,7 +166,7 @@ void StackStepper::make_new_frames(FrameStore& frames) {
       if (fresh.new_frame != index) continue;
       StackItem link = fresh.link;
       if ((link.frame & kNew) != 0) link.frame = new_frames_[link.frame & ~kNew].frame;
-      if (tables_.info(link.state).tail) {
+      if (tables_->info(link.state).tail) {
         const auto outer = frames.links(link.frame);
         links_.insert(links_.end(), outer.begin(), outer.end());
       } else {
@@ -179,7 +179,7 @@ void StackStepper::make_new_frames(FrameStore& frames) {
     for (const StackItem& link : links_) {
       const uint32_t own = link.state == FrameStore::kEndState
                                ? 0
-                               : add_costs(tables_.info(link.state).tokens_to_end,
+                               : add_costs(tables_->info(link.state).tokens_to_end,
                                            frames.tokens_to_end(link.frame));
       least = std::min(least, own);
     }
@@ -190,8 +190,11 @@ void StackStepper::make_new_frames(FrameStore& frames) {
   }
 }
 
-StackStepper::Set StackStepper::close(FrameStore& frames, std::vector<StackItem>& items,
+StackStepper::Set StackStepper::close(const MatcherTables& tables, const StackLimits& limits,
+                                      FrameStore& frames, std::vector<StackItem>& items,
                                       size_t first) {
+  tables_ = &tables;
+  limits_ = limits;
   Set set;
   size_t kept = first;
   for (size_t i = first; i < items.size(); ++i) {
@@ -215,22 +218,23 @@ StackStepper::Set StackStepper::close(FrameStore& frames, std::vector<StackItem>
   set.tokens_to_end = kCostNever;
   for (size_t i = first; i < items.size(); ++i) {
     set.tokens_to_end = std::min(set.tokens_to_end,
-                                 add_costs(tables_.info(items[i].state).tokens_to_end,
+                                 add_costs(tables_->info(items[i].state).tokens_to_end,
                                            frames.tokens_to_end(items[i].frame)));
   }
   return set;
 }
 
-StackStepper::Set StackStepper::step(FrameStore& frames, std::vector<StackItem>& items,
+StackStepper::Set StackStepper::step(const MatcherTables& tables, const StackLimits& limits,
+                                     FrameStore& frames, std::vector<StackItem>& items,
                                      size_t from_first, size_t from_end, uint8_t byte) {
-  const Grammar& grammar = tables_.grammar();
+  const Grammar& grammar = tables.grammar();
   const size_t first = items.size();
   for (size_t i = from_first; i < from_end; ++i) {
     const StackItem item = items[i];
-    const uint32_t layout = tables_.info(item.state).layout;
+    const uint32_t layout = tables.info(item.state).layout;
     const auto edges = grammar.edges(item.state);
     if (layout != MatcherTables::kNoLayout) {
-      const uint8_t edge = tables_.edge_of_byte(layout, byte);
+      const uint8_t edge = tables.edge_of_byte(layout, byte);
       if (edge != MatcherTables::kNoEdge) items.push_back({edges[edge].target, item.frame});
       continue;
     }
@@ -241,7 +245,7 @@ StackStepper::Set StackStepper::step(FrameStore& frames, std::vector<StackItem>&
     }
   }
   if (items.size() == first) return {};
-  return close(frames, items, first);
+  return close(tables, limits, frames, items, first);
 }
 
 }  // namespace tandem::engine

@@ -67,9 +67,6 @@ struct StackLimits {
 // Moves sets of items on by bytes. A set is closed: it has what its items return to and what they call.
 class StackStepper {
  public:
-  StackStepper(const MatcherTables& tables, const StackLimits& limits)
-      : tables_(tables), limits_(limits) {}
-
   struct Set {
     size_t kernel_count = 0;  // the first items: what bytes and returns led to; calls made them the others
     bool can_end = false;     // the root rule may end here
@@ -77,11 +74,12 @@ class StackStepper {
   };
 
   // Closes the items of `items` from `first` on. They may have duplicates.
-  Set close(FrameStore& frames, std::vector<StackItem>& items, size_t first);
+  Set close(const MatcherTables& tables, const StackLimits& limits, FrameStore& frames,
+            std::vector<StackItem>& items, size_t first);
   // Appends to `items` the closed set that `byte` leads to from items[from_first, from_end); an empty one
   // when the byte fits nowhere.
-  Set step(FrameStore& frames, std::vector<StackItem>& items, size_t from_first, size_t from_end,
-           uint8_t byte);
+  Set step(const MatcherTables& tables, const StackLimits& limits, FrameStore& frames,
+           std::vector<StackItem>& items, size_t from_first, size_t from_end, uint8_t byte);
   // A limit was met since the last clear: sets since then may lack items.
   [[nodiscard]] bool overflowed() const { return overflowed_; }
   void clear_overflow() { overflowed_ = false; }
@@ -101,7 +99,7 @@ class StackStepper {
   uint32_t new_frame_of(uint32_t rule, bool& fresh);
   void make_new_frames(FrameStore& frames);
 
-  const MatcherTables& tables_;
+  const MatcherTables* tables_ = nullptr;  // of the call in hand, as the limits
   StackLimits limits_;
   bool overflowed_ = false;
   std::vector<NewFrame> new_frames_;
