@@ -63,7 +63,10 @@ Json model_json(Tenant& tenant, bool with_facts) {
         .set("kv_pages_free", stats->kv_pages_free);
     if (with_facts) out.set("stats", stats->to_json());
   }
-  if (with_facts && status.facts.has_value()) out.set("facts", status.facts->to_json());
+  if (with_facts && status.facts.has_value()) {
+    out.set("profile", profile_json(tenant.profile_facts()));
+    out.set("facts", status.facts->to_json());
+  }
   return out;
 }
 

@@ -61,6 +61,15 @@ struct EnginesConfig {
   Duration restart_backoff = std::chrono::seconds(1);
 };
 
+// The rules of docs/sanitizer.md, for all models.
+struct SanitizerConfig {
+  std::vector<std::string> off;
+  int64_t short_call_limit_tokens = 512;
+  int64_t answer_reserve_tokens = 256;
+  int64_t unavoidable_reasoning_reserve_tokens = 512;
+  int64_t default_max_tokens = 4096;
+};
+
 struct ModelConfig {
   std::string name;
   std::string file;
@@ -72,12 +81,24 @@ struct ModelConfig {
   int64_t threads = 0;
   int64_t queue_max = 64;
   int64_t memory_limit_bytes = 0;
+  // Facts of its chat template; "auto" leaves each to the probe (service/model_profile.h).
+  std::string family = "auto";
+  std::string system_messages = "auto";
+  std::string needs_user = "auto";
+  std::string alternates = "auto";
+  std::string thinking = "auto";
+  std::string thinks_by_default = "auto";
+  std::string effort = "auto";
+  std::string history_thoughts = "auto";
+  std::string tool_syntax = "auto";
+  std::vector<std::string> sanitizer_off;
 };
 
 struct Config {
   ServerConfig server;
   LimitsConfig limits;
   EnginesConfig engines;
+  SanitizerConfig sanitizer;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;
 };

@@ -14,6 +14,17 @@ using enum ValueKind;
 
 constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
+constexpr std::string_view kYesNo = "auto|yes|no";
+constexpr std::string_view kFamilies =
+    "auto|qwen3.8|qwen3.6|qwen3.5|qwen3|qwen3-coder|qwen2.5|hermes|gemma4|gemma3|mistral|gpt-oss|llama3|"
+    "plain";
+constexpr std::string_view kPlacements = "auto|any|leading|none";
+constexpr std::string_view kSwitches = "auto|none|enable_thinking|effort_only";
+constexpr std::string_view kScales = "auto|none|low_medium_xhigh|low_medium_high";
+constexpr std::string_view kHistories = "auto|keep|remove|on_open_call_turns";
+constexpr std::string_view kSyntaxes =
+    "auto|plain|qwen-xml|hermes|gemma4|llama3|mistral|gpt-oss";
+constexpr int64_t kTokensMax = 1 << 24;
 
 }  // namespace
 
@@ -97,6 +108,24 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
   return keys;
 }
 
+std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys() {
+  using S = SanitizerConfig;
+  static const auto keys = std::to_array<ConfigKey<S>>({
+      {"off", &S::off, rules, "rules of docs/sanitizer.md that are switched off for all models"},
+      {"short_call_limit_tokens", &S::short_call_limit_tokens, integer,
+       "an answer of at most so many tokens is a short call: it does not think unasked", 0,
+       kTokensMax},
+      {"answer_reserve_tokens", &S::answer_reserve_tokens, integer,
+       "tokens of an answer that thoughts may not use, or half of its limit if that is less", 0,
+       kTokensMax},
+      {"unavoidable_reasoning_reserve_tokens", &S::unavoidable_reasoning_reserve_tokens, integer,
+       "tokens on top of a short call's limit, for families that always think", 0, kTokensMax},
+      {"default_max_tokens", &S::default_max_tokens, integer,
+       "limit of an answer whose request names none", 1, kTokensMax},
+  });
+  return keys;
+}
+
 std::span<const ConfigKey<ModelConfig>> model_keys() {
   using M = ModelConfig;
   static const auto keys = std::to_array<ConfigKey<M>>({
@@ -117,6 +146,23 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
       {"memory_limit", &M::memory_limit_bytes, bytes,
        "the engine refuses to load when its memory plan is larger; 0B: no limit", 0,
        int64_t{1} << 50},
+      {"family", &M::family, word,
+       "family of the chat template; auto: what the model file looks like", 0, 0, kFamilies},
+      {"system_messages", &M::system_messages, word,
+       "where the template takes a system message; auto, here and below: found by the probe", 0, 0,
+       kPlacements},
+      {"needs_user", &M::needs_user, word, "the template wants a user message", 0, 0, kYesNo},
+      {"alternates", &M::alternates, word, "the template wants user and assistant in turn", 0, 0,
+       kYesNo},
+      {"thinking", &M::thinking, word, "how thinking is switched", 0, 0, kSwitches},
+      {"thinks_by_default", &M::thinks_by_default, word, "thinks when nobody says anything", 0, 0,
+       kYesNo},
+      {"effort", &M::effort, word, "effort words of the template", 0, 0, kScales},
+      {"history_thoughts", &M::history_thoughts, word, "what becomes of thoughts in a chat's history",
+       0, 0, kHistories},
+      {"tool_syntax", &M::tool_syntax, word, "how the model writes tool calls", 0, 0, kSyntaxes},
+      {"sanitizer_off", &M::sanitizer_off, rules,
+       "rules of docs/sanitizer.md that are switched off for this model"},
   });
   return keys;
 }

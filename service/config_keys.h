@@ -23,6 +23,7 @@ enum class ValueKind : uint8_t {
   name,       // of a model: letters, digits and . _ : / + -
   names,      // list of such
   hosts,      // list of host names
+  rules,      // list of the sanitizer's rules, such as "R20"
   integer,    // least..most
   bytes,      // "1GiB"; least..most in bytes
   duration,   // "10s"; least..most in milliseconds
@@ -44,6 +45,7 @@ struct ConfigKey {
 std::span<const ConfigKey<ServerConfig>> server_keys();
 std::span<const ConfigKey<LimitsConfig>> limits_keys();
 std::span<const ConfigKey<EnginesConfig>> engines_keys();
+std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys();
 std::span<const ConfigKey<ModelConfig>> model_keys();
 
 // "64KiB", "90s": the largest unit that divides the value.

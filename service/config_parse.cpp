@@ -31,6 +31,7 @@
 #include <sstream>
 
 #include "base/overloaded.h"
+#include "policies/sanitize/receipt.h"
 #include "service/config.h"
 #include "service/config_keys.h"
 #include "service/config_units.h"
@@ -125,6 +126,7 @@ class Reader {
     if (has(server_keys())) return "server";
     if (has(limits_keys())) return "limits";
     if (has(engines_keys())) return "engines";
+    if (has(sanitizer_keys())) return "sanitizer";
     return has(model_keys()) ? "model.default" : "";
   }
 
@@ -189,10 +191,19 @@ class Reader {
     for (const toml::node& element : *array) {
       const auto value = element.value_exact<std::string>();
       if (!value.has_value()) return wrong_type(element, "an array of strings");
-      TRY(key.kind == ValueKind::hosts ? check_host_name(*value) : check_model_name(*value));
+      TRY(check_item(key.kind, *value));
       out.push_back(*value);
     }
     return {};
+  }
+
+  static Result<void> check_item(ValueKind kind, const std::string& value) {
+    if (kind == ValueKind::hosts) return check_host_name(value);
+    if (kind != ValueKind::rules) return check_model_name(value);
+    if (policies::rule_number(value).has_value()) return {};
+    return make_error(Errc::invalid_argument,
+                      json_quoted(value) + " is no rule: they are called R1 to R" +
+                          std::to_string(policies::kRules - 1));
   }
 
   template <typename Section>
@@ -267,14 +278,17 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     const toml::table* table = node.as_table();
     if (key == "model") {
       read_models(node, reader, config);
-    } else if (key != "server" && key != "limits" && key != "engines") {
-      reader.unknown(line_of(node), "", key, {"server", "limits", "engines", "model"});
+    } else if (key != "server" && key != "limits" && key != "engines" && key != "sanitizer") {
+      reader.unknown(line_of(node), "", key,
+                     {"server", "limits", "engines", "sanitizer", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
       reader.section(*table, "server", server_keys(), config.server);
     } else if (key == "limits") {
       reader.section(*table, "limits", limits_keys(), config.limits);
+    } else if (key == "sanitizer") {
+      reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
     } else {
       reader.section(*table, "engines", engines_keys(), config.engines);
     }

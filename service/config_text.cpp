@@ -95,6 +95,7 @@ std::string range_text(const ConfigKey<Section>& key) {
     case ValueKind::name: return "name";
     case ValueKind::names: return "list of names";
     case ValueKind::hosts: return "list of host names";
+    case ValueKind::rules: return "list of rules";
     case ValueKind::text: return "text";
   }
   CHECK_MSG(false, "value kind out of range");
@@ -137,6 +138,7 @@ std::string config_to_toml(const Config& config) {
   append_section(out, "server", server_keys(), config.server);
   append_section(out, "limits", limits_keys(), config.limits);
   append_section(out, "engines", engines_keys(), config.engines);
+  append_section(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_section(out, "model.default", model_keys(), config.default_model);
   if (config.optional_model.has_value()) {
     append_section(out, "model.optional", model_keys(), *config.optional_model);
@@ -154,6 +156,7 @@ Json config_to_json(const Config& config) {
   out.set("server", section_json(server_keys(), config.server));
   out.set("limits", section_json(limits_keys(), config.limits));
   out.set("engines", section_json(engines_keys(), config.engines));
+  out.set("sanitizer", section_json(sanitizer_keys(), config.sanitizer));
   out.set("model", std::move(models));
   return out;
 }
@@ -175,6 +178,7 @@ std::string config_default_file() {
   append_commented(out, "server", true, server_keys(), config.server);
   append_commented(out, "limits", true, limits_keys(), config.limits);
   append_commented(out, "engines", true, engines_keys(), config.engines);
+  append_commented(out, "sanitizer", true, sanitizer_keys(), config.sanitizer);
   append_commented(out, "model.default", true, model_keys(), config.default_model);
   append_commented(out, "model.optional", false, model_keys(), *config.optional_model);
   // The packaged directories differ from the defaults of the struct.
@@ -192,6 +196,7 @@ std::string config_reference_table() {
   append_table(out, "server", server_keys(), config.server);
   append_table(out, "limits", limits_keys(), config.limits);
   append_table(out, "engines", engines_keys(), config.engines);
+  append_table(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_table(out, "model.default] and [model.optional", model_keys(), config.default_model);
   return out;
 }

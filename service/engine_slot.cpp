@@ -18,6 +18,7 @@ namespace {
 constexpr auto kConnectPoll = std::chrono::milliseconds(20);
 constexpr auto kLostGrace = std::chrono::milliseconds(500);
 constexpr auto kKillLimit = std::chrono::seconds(30);
+constexpr auto kProbeLimit = std::chrono::seconds(60);
 
 // The last line of an engine's log says why it ended when it could not say it on the socket.
 std::string last_line(const std::string& path) {
@@ -64,11 +65,13 @@ std::string engine_config_hash(const SlotOptions& options) {
   return sha256_hex(identity).substr(0, 32);
 }
 
-EngineSlot::EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, const Clock& clock)
+EngineSlot::EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, Prober& prober,
+                       const Clock& clock)
     : options_(std::move(options)),
       config_hash_(engine_config_hash(options_)),
       tenant_(tenant),
       launcher_(launcher),
+      prober_(prober),
       clock_(clock),
       policy_({.restarts = options_.engines.restarts,
                .window = options_.engines.restart_window,
@@ -251,7 +254,7 @@ void EngineSlot::on_welcome(uint64_t epoch, const protocol::Welcome& welcome) {
   status_.instance_id = welcome.instance_id;
   status_.weights_hash = welcome.weights_hash;
   if (welcome.state == protocol::EngineState::ready && welcome.facts.has_value()) {
-    return become_ready(*welcome.facts);
+    return start_probe(*welcome.facts);
   }
   if (welcome.state == protocol::EngineState::draining) {
     return stop_process(Then::start, "was draining");
@@ -262,11 +265,11 @@ void EngineSlot::on_welcome(uint64_t epoch, const protocol::Welcome& welcome) {
 void EngineSlot::on_state(uint64_t epoch, const protocol::StateChange& change) {
   if (epoch != epoch_) return;
   if (change.state == protocol::EngineState::failed) failure_ = change.message;
-  if (phase_ != Phase::loading && phase_ != Phase::ready) return;
+  if (phase_ != Phase::loading && phase_ != Phase::probing && phase_ != Phase::ready) return;
   switch (change.state) {
     case protocol::EngineState::loading: return;
     case protocol::EngineState::ready:
-      if (change.facts.has_value()) become_ready(*change.facts);
+      if (phase_ == Phase::loading && change.facts.has_value()) start_probe(*change.facts);
       return;
     case protocol::EngineState::draining:
       // Somebody sent it SIGTERM: not a crash, but it will end.
@@ -276,8 +279,25 @@ void EngineSlot::on_state(uint64_t epoch, const protocol::StateChange& change) {
   }
 }
 
-void EngineSlot::become_ready(const protocol::ModelFacts& facts) {
+void EngineSlot::start_probe(const protocol::ModelFacts& facts) {
   status_.facts = facts;
+  enter(Phase::probing, ModelState::loading, "asks its chat template", clock_.now() + kProbeLimit);
+  prober_.probe(epoch_, facts);
+}
+
+void EngineSlot::on_probed(uint64_t epoch, Result<FoundProfile> found) {
+  if (epoch != epoch_ || phase_ != Phase::probing) return;
+  if (found.ok()) return become_ready(std::move(found).value());
+  const Error& error = found.error();
+  if (error.code == Errc::unavailable) return;  // the loss of its connection is reported by itself
+  const bool refused = error.code == Errc::invalid_argument || error.code == Errc::too_large;
+  stop_process(refused ? Then::fail : Then::count_crash,
+               "its chat template cannot write the plainest chat: " + error.message);
+}
+
+void EngineSlot::become_ready(FoundProfile found) {
+  log_line("profile: " + log::quoted(profile_line(found.facts)));
+  tenant_.set_profile(std::move(found));
   status_.ready_unix_s = clock_.unix_seconds();
   enter(Phase::ready, ModelState::ready, "", SteadyTime::max());
   log_line("ready, process " + std::to_string(process_.pid()) +
@@ -292,7 +312,10 @@ void EngineSlot::on_lost(uint64_t epoch, const std::string& reason) {
   if (epoch != epoch_) return;
   tenant_.client().detach(reason);
   if (phase_ == Phase::draining) return terminate();
-  if (phase_ != Phase::greeting && phase_ != Phase::loading && phase_ != Phase::ready) return;
+  if (phase_ != Phase::greeting && phase_ != Phase::loading && phase_ != Phase::probing &&
+      phase_ != Phase::ready) {
+    return;
+  }
   // Nearly always the process is ending; its pidfd then says how. If it lives on, it is stopped.
   log_line(log::quoted(reason), true);
   lost_reason_ = reason;
@@ -340,7 +363,14 @@ void EngineSlot::on_process_end() {
       return enter(Phase::idle, ModelState::stopped, stop_reason_, SteadyTime::max());
     case Then::start: return start();
     case Then::count_crash: return crashed(stop_reason_);
+    case Then::fail: return failed(stop_reason_);
   }
+}
+
+// Until an administrator does something about it.
+void EngineSlot::failed(std::string why) {
+  tenant_.set_back_at(clock_.now() + std::chrono::minutes(10));
+  enter(Phase::idle, ModelState::failed, std::move(why), SteadyTime::max());
 }
 
 void EngineSlot::crashed(std::string why) {
@@ -350,8 +380,7 @@ void EngineSlot::crashed(std::string why) {
                std::to_string(policy_.limits().restarts) +
                " restarts did not help. Look at " + log_path() +
                ", then: tandemctl model restart " + options_.model.name);
-    tenant_.set_back_at(clock_.now() + std::chrono::minutes(10));
-    return enter(Phase::idle, ModelState::failed, std::move(why), SteadyTime::max());
+    return failed(std::move(why));
   }
   log_line(why + "; starts again in " + std::to_string(wait->count()) + " ms", true);
   tenant_.set_back_at(clock_.now() + *wait + std::chrono::seconds(2));
@@ -370,6 +399,8 @@ void EngineSlot::step() {
       return stop_process(status_.adopted ? Then::start : Then::count_crash,
                           "gave no answer to the handshake");
     case Phase::loading: return stop_process(Then::count_crash, "did not load in time");
+    case Phase::probing:
+      return stop_process(Then::count_crash, "gave no answer about its chat template");
     case Phase::draining: return terminate();
     case Phase::terminating:
       log_line("does not stop: SIGKILL", true);

@@ -2,7 +2,7 @@
 // ready, ordered stop, crash and restart. It holds no thread: the supervisor calls it from its own
 // one with events and with step() when next_deadline() has come. Time comes from the Clock.
 //
-//   waiting -> connecting -> greeting -> loading -> ready
+//   waiting -> connecting -> greeting -> loading -> probing -> ready
 //      any of these -> (process ended) -> backoff -> connecting ..., or failed
 //      any of these -> draining -> terminating -> killing -> (process ended) -> stopped or a start
 //
@@ -25,14 +25,24 @@ namespace tandem::service {
 struct SlotOptions {
   ModelConfig model;
   EnginesConfig engines;  // binary is filled in
+  SanitizerConfig sanitizer;
   std::string role;       // "default", "optional"
   std::string run_dir;
   std::string log_level;
 };
 
+// Asks a loaded engine what its chat template accepts, on a thread of its own; its answer comes back
+// as on_probed().
+class Prober {
+ public:
+  virtual ~Prober() = default;
+  virtual void probe(uint64_t epoch, protocol::ModelFacts facts) = 0;
+};
+
 class EngineSlot {
  public:
-  EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, const Clock& clock);
+  EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, Prober& prober,
+             const Clock& clock);
 
   // Adopts a running engine; else starts one, or waits for allow_start().
   void begin(bool start_allowed);
@@ -47,6 +57,7 @@ class EngineSlot {
 
   void on_welcome(uint64_t epoch, const protocol::Welcome& welcome);
   void on_state(uint64_t epoch, const protocol::StateChange& change);
+  void on_probed(uint64_t epoch, Result<FoundProfile> found);
   void on_drained(uint64_t epoch);
   void on_lost(uint64_t epoch, const std::string& reason);
   // The process has ended: first collect_end, then the messages of its connection, then this.
@@ -66,6 +77,7 @@ class EngineSlot {
     connecting,  // process lives, its socket does not answer yet
     greeting,
     loading,
+    probing,
     ready,
     lost,        // connection gone, process not seen to end yet
     draining,
@@ -73,7 +85,7 @@ class EngineSlot {
     killing,
     backoff,
   };
-  enum class Then : uint8_t { stay_stopped, start, count_crash };
+  enum class Then : uint8_t { stay_stopped, start, count_crash, fail };
 
   [[nodiscard]] std::string socket_path() const;
   [[nodiscard]] std::string record_path() const;
@@ -85,10 +97,12 @@ class EngineSlot {
   void start();
   void try_connect();
   Result<void> check_welcome(const protocol::Welcome& welcome) const;
-  void become_ready(const protocol::ModelFacts& facts);
+  void start_probe(const protocol::ModelFacts& facts);
+  void become_ready(FoundProfile found);
   void stop_process(Then then, std::string why);
   void terminate();
   void crashed(std::string why);
+  void failed(std::string why);
   void save_record();
   void enter(Phase phase, ModelState state, std::string message, SteadyTime deadline);
   [[nodiscard]] bool stopping() const {
@@ -100,6 +114,7 @@ class EngineSlot {
   const std::string config_hash_;
   Tenant& tenant_;
   Launcher& launcher_;
+  Prober& prober_;
   const Clock& clock_;
   RestartPolicy policy_;
 

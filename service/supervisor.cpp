@@ -13,9 +13,12 @@ namespace tandem::service {
 
 namespace {
 
+constexpr auto kProbeLimit = std::chrono::seconds(30);
+
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
   return {.model = model,
           .engines = config.engines,
+          .sanitizer = config.sanitizer,
           .role = role_name(role),
           .run_dir = config.server.run_dir,
           .log_level = config.server.log_level};
@@ -34,9 +37,11 @@ void run_command(EngineSlot& slot, ModelCommand command) {
 Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
                        const Config& config, Role role, Launcher& launcher, const Clock& clock)
     : tenant(model, role, clock, *this),
-      slot(slot_options(model, config, role), tenant, launcher, clock),
+      slot(slot_options(model, config, role), tenant, launcher, *this, clock),
       owner_(owner),
-      index_(index) {}
+      index_(index),
+      model_(model),
+      sanitizer_(config.sanitizer) {}
 
 void Supervisor::Seat::on_welcome(uint64_t epoch, protocol::Welcome welcome) {
   owner_.push({index_, Welcomed{epoch, std::move(welcome)}});
@@ -47,6 +52,29 @@ void Supervisor::Seat::on_state(uint64_t epoch, protocol::StateChange change) {
 void Supervisor::Seat::on_drained(uint64_t epoch) { owner_.push({index_, Drained{epoch}}); }
 void Supervisor::Seat::on_lost(uint64_t epoch, std::string reason) {
   owner_.push({index_, Lost{epoch, std::move(reason)}});
+}
+
+void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
+  prober_ = std::jthread([this, epoch, facts = std::move(facts)] {
+    const SteadyTime deadline = std::chrono::steady_clock::now() + kProbeLimit;
+    std::optional<Error> broken;  // the engine, not its template
+    const auto render = [&](const policies::ProbeChat& chat) -> Result<std::string> {
+      if (broken.has_value()) return *broken;
+      protocol::PrepareChat prepare;
+      prepare.messages = chat.messages;
+      prepare.tools = chat.tools;
+      prepare.template_args = chat.variables;
+      auto text = tenant.render(prepare, deadline);
+      if (text.ok()) return std::move(text->text);
+      if (text.error().code != Errc::invalid_argument && text.error().code != Errc::too_large) {
+        broken = text.error();
+      }
+      return std::move(text).error();
+    };
+    auto found = find_profile(model_, sanitizer_, facts, render);
+    if (broken.has_value()) found = *broken;
+    owner_.push({index_, Probed{epoch, std::move(found)}});
+  });
 }
 
 Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
@@ -173,6 +201,7 @@ void Supervisor::handle(Message message) {
   EngineSlot& slot = seats_[message.seat]->slot;
   std::visit(Overloaded{[&](const Welcomed& m) { slot.on_welcome(m.epoch, m.welcome); },
                         [&](const StateChanged& m) { slot.on_state(m.epoch, m.change); },
+                        [&](Probed& m) { slot.on_probed(m.epoch, std::move(m.found)); },
                         [&](const Drained& m) { slot.on_drained(m.epoch); },
                         [&](const Lost& m) { slot.on_lost(m.epoch, m.reason); },
                         [&](Command& command) {

@@ -64,6 +64,10 @@ class Supervisor final : public ModelDirectory {
     uint64_t epoch;
     protocol::StateChange change;
   };
+  struct Probed {
+    uint64_t epoch;
+    Result<FoundProfile> found;
+  };
   struct Drained {
     uint64_t epoch;
   };
@@ -80,11 +84,12 @@ class Supervisor final : public ModelDirectory {
   };
   struct Message {
     size_t seat = 0;
-    std::variant<Welcomed, StateChanged, Drained, Lost, Command, Stop> body;
+    std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, Stop> body;
   };
 
-  // One model: its tenant, its engine, and the ear on its connection.
-  class Seat final : public EngineListener {
+  // One model: its tenant, its engine, the ear on its connection, and the thread that asks it what
+  // its template accepts: an engine that hangs must not hold up the supervisor.
+  class Seat final : public EngineListener, public Prober {
    public:
     Seat(Supervisor& owner, size_t index, const ModelConfig& model, const Config& config, Role role,
          Launcher& launcher, const Clock& clock);
@@ -92,6 +97,7 @@ class Supervisor final : public ModelDirectory {
     void on_state(uint64_t epoch, protocol::StateChange change) override;
     void on_drained(uint64_t epoch) override;
     void on_lost(uint64_t epoch, std::string reason) override;
+    void probe(uint64_t epoch, protocol::ModelFacts facts) override;
 
     Tenant tenant;
     EngineSlot slot;
@@ -99,6 +105,9 @@ class Supervisor final : public ModelDirectory {
    private:
     Supervisor& owner_;
     const size_t index_;
+    const ModelConfig model_;
+    const SanitizerConfig sanitizer_;
+    std::jthread prober_;  // its questions end with the connection, at the latest
   };
 
   void push(Message message);

@@ -87,12 +87,17 @@ void Tenant::set_status(ModelStatus status) {
 
 ChatRules Tenant::chat_rules() const {
   MutexLock lock(mutex_);
-  return rules_;
+  return found_.rules;
 }
 
-void Tenant::set_chat_rules(ChatRules rules) {
+void Tenant::set_profile(FoundProfile found) {
   MutexLock lock(mutex_);
-  rules_ = std::move(rules);
+  found_ = std::move(found);
+}
+
+std::vector<policies::ProfileFact> Tenant::profile_facts() const {
+  MutexLock lock(mutex_);
+  return found_.facts;
 }
 
 void Tenant::set_back_at(SteadyTime at) {
@@ -181,6 +186,13 @@ Result<protocol::Stats> Tenant::stats(SteadyTime deadline) {
   TRY_ASSIGN(const EngineClient::Answer answer,
              client_.call(FrameType::stats, Json(), FrameType::stats_reply, deadline));
   return protocol::Stats::from_json(answer.payload);
+}
+
+Result<protocol::Text> Tenant::render(const protocol::PrepareChat& chat, SteadyTime deadline) {
+  const protocol::Prepare request{.input = chat, .constraint = std::nullopt};
+  TRY_ASSIGN(const EngineClient::Answer answer,
+             client_.call(FrameType::render, request.to_json(), FrameType::text, deadline));
+  return protocol::Text::from_json(answer.payload);
 }
 
 }  // namespace tandem::service

@@ -4,7 +4,7 @@
 // when its Generation handle is gone, so that a slot is never promised twice. Prompts are bounded as
 // well: an engine gives up on a connection that opens ids without end.
 //
-// The Model functions may be called from any thread. set_status, set_chat_rules, set_back_at and
+// The Model functions may be called from any thread. set_status, set_profile, set_back_at and
 // client() belong to the supervisor (stats() excepted).
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "service/config.h"
 #include "service/engine_client.h"
 #include "service/generation.h"
+#include "service/model_profile.h"
 
 namespace tandem::service {
 
@@ -63,12 +64,15 @@ class Tenant final : public Model {
   Result<protocol::Text> detokenize(const protocol::Detokenize& request,
                                     SteadyTime deadline) override;
 
-  // Asks the engine; any thread.
+  // Ask the engine; any thread. The prompt as the template writes it, whatever the model's state.
   Result<protocol::Stats> stats(SteadyTime deadline);
+  Result<protocol::Text> render(const protocol::PrepareChat& chat, SteadyTime deadline);
 
   EngineClient& client() { return client_; }
   void set_status(ModelStatus status);
-  void set_chat_rules(ChatRules rules);
+  void set_profile(FoundProfile found);
+  // Of the last ready engine, for people.
+  [[nodiscard]] std::vector<policies::ProfileFact> profile_facts() const;
   // When a model that is not ready is expected back.
   void set_back_at(SteadyTime at);
 
@@ -82,7 +86,7 @@ class Tenant final : public Model {
   EngineClient client_;
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
-  ChatRules rules_ TANDEM_GUARDED_BY(mutex_);
+  FoundProfile found_ TANDEM_GUARDED_BY(mutex_);
   SteadyTime back_at_ TANDEM_GUARDED_BY(mutex_){};
 };
 

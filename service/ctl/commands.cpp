@@ -136,7 +136,12 @@ int run_model_show(const Context& context) {
       continue;
     }
     for (const auto& [inner, field] : value.as_object()) {
-      std::printf("%-24s %s\n", (name + "." + inner).c_str(), text(value, inner.c_str()).c_str());
+      // A fact of the profile comes with its source.
+      const bool fact = name == "profile" && field.find("source") != nullptr;
+      const std::string shown =
+          fact ? text(field, "value") + "  (" + text(field, "source") + ")"
+               : text(value, inner.c_str());
+      std::printf("%-24s %s\n", (name + "." + inner).c_str(), shown.c_str());
     }
   }
   return kDone;

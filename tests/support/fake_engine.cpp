@@ -11,6 +11,9 @@
 //   crash_after_events N   SIGKILL itself after that many events (over all requests)
 //   hang_after_events N    from then on it neither reads nor writes
 //   hang_on_hello 1        never answers hello
+//   hang_on_render 1       never answers render
+//   template_error 1       render refuses every chat
+//   leading_system_only 1  render refuses a system message that is not the first
 //   ignore_sigterm 1       SIGTERM does nothing
 //   refuse_submit CODE     every submit fails with this Errc name
 //   protocol_version N     told in welcome (1)

@@ -70,6 +70,7 @@ class FakeEngine {
   void handle(Connection& connection, const Frame& frame);
   void handle_hello(Connection& connection, const Json& json);
   void handle_prepare(Connection& connection, uint64_t id, const Json& json);
+  void handle_render(Connection& connection, uint64_t id, const Json& json);
   void handle_submit(Connection& connection, uint64_t id, const Json& json);
   void handle_cancel(Connection& connection, uint64_t id);
   void handle_tokens(Connection& connection, const Frame& frame, const Json& json);

@@ -32,6 +32,7 @@ void FakeEngine::handle(Connection& connection, const Frame& frame) {
   switch (frame.type) {
     case FrameType::hello: return handle_hello(connection, *parsed);
     case FrameType::prepare: return handle_prepare(connection, id, *parsed);
+    case FrameType::render: return handle_render(connection, id, *parsed);
     case FrameType::submit: return handle_submit(connection, id, *parsed);
     case FrameType::cancel: return handle_cancel(connection, id);
     case FrameType::stats: return send_stats(connection, id);
@@ -108,6 +109,26 @@ void FakeEngine::handle_prepare(Connection& connection, uint64_t id, const Json&
   }
   connection.prompts[id] = std::move(prompt);
   connection.send(FrameType::prepared, id, protocol::Prepared{size, 0, {size}}.to_json());
+}
+
+// The messages as lines "role: content".
+void FakeEngine::handle_render(Connection& connection, uint64_t id, const Json& json) {
+  const auto prepare = protocol::Prepare::from_json(json);
+  const auto* chat =
+      prepare.ok() ? std::get_if<protocol::PrepareChat>(&prepare->input) : nullptr;
+  if (chat == nullptr || script_.flag("template_error")) {
+    return connection.fail(id, Errc::invalid_argument, "the template refuses");
+  }
+  if (script_.flag("hang_on_render")) return;
+  std::string text;
+  for (const Json& message : chat->messages.as_array()) {
+    const std::string& role = message.find("role")->as_string();
+    if (role == "system" && !text.empty() && script_.flag("leading_system_only")) {
+      return connection.fail(id, Errc::invalid_argument, "a system message must come first");
+    }
+    text += role + ": " + message.find("content")->as_string() + "\n";
+  }
+  connection.send(FrameType::text, id, protocol::Text{text + "assistant: "}.to_json());
 }
 
 void FakeEngine::handle_submit(Connection& connection, uint64_t id, const Json& json) {

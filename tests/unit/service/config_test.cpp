@@ -93,6 +93,36 @@ TEST_CASE("all problems come together, by line") {
   CHECK(found == wanted);
 }
 
+TEST_CASE("the sanitizer and the facts of a template") {
+  const ParsedConfig parsed = parse_config(R"(
+[sanitizer]
+off = ["R20", "R28"]
+default_max_tokens = 100
+[model.default]
+name = "a"
+file = "a.gguf"
+family = "gemma4"
+system_messages = "leading"
+sanitizer_off = ["R1"]
+)",
+                                           "/c");
+  REQUIRE(problems_text("f", parsed.problems).empty());
+  CHECK(parsed.config.sanitizer.off == std::vector<std::string>{"R20", "R28"});
+  CHECK(parsed.config.sanitizer.default_max_tokens == 100);
+  CHECK(parsed.config.default_model.family == "gemma4");
+  CHECK(parsed.config.default_model.sanitizer_off == std::vector<std::string>{"R1"});
+  const auto again = parse_config(config_to_toml(parsed.config), "/c");
+  CHECK(config_to_json(again.config) == config_to_json(parsed.config));
+  const auto found = problems(
+      "[sanitizer]\noff = [\"R33\"]\n[model.default]\nname = \"a\"\nfile = \"f\"\n"
+      "thinking = \"sometimes\"\ntool_syntax = \"xml\"\n");
+  REQUIRE(found.size() == 3);
+  CHECK(found[0] == "2 sanitizer.off: \"R33\" is no rule: they are called R1 to R32");
+  CHECK(found[1] ==
+        "6 model.default.thinking: \"sometimes\" is none of: auto none enable_thinking effort_only");
+  CHECK(found[2].starts_with("7 model.default.tool_syntax: \"xml\" is none of: auto plain"));
+}
+
 TEST_CASE("each kind of mistake is told apart") {
   CHECK(problem("[limits]\nheader_deadline = 10\n") ==
         "5 limits.header_deadline: must be a string with a unit, such as \"10s\", not an integer");

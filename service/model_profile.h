@@ -1,0 +1,36 @@
+// How chats of a model are treated, found out when its engine is ready: the family comes from the
+// configuration, else from the model file; the probe asks the engine's template what it really
+// accepts; the configuration has the last word. Every fact keeps its source, for `tandemctl model
+// show`. Pure but for the questions it asks through `render`; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/protocol.h"
+#include "base/result.h"
+#include "policies/template_probe.h"
+#include "service/config.h"
+#include "service/generation.h"
+
+namespace tandem::service {
+
+struct FoundProfile {
+  ChatRules rules;
+  std::vector<policies::ProfileFact> facts;  // one line each, every field of the profile
+};
+
+// Without a template there is no chat, and nothing is asked. Errors: those of `render` about the
+// plainest chat; such a model is not ready.
+Result<FoundProfile> find_profile(const ModelConfig& model, const SanitizerConfig& sanitizer,
+                                  const protocol::ModelFacts& facts,
+                                  const policies::RenderProbe& render);
+
+const char* fact_source_name(policies::FactSource source) noexcept;
+// {"system": {"value": "leading", "source": "probe"}, ...}
+Json profile_json(const std::vector<policies::ProfileFact>& facts);
+// "family qwen3.5 (model file), system leading (probe), ..."
+std::string profile_line(const std::vector<policies::ProfileFact>& facts);
+
+}  // namespace tandem::service
