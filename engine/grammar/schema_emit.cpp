@@ -28,74 +28,60 @@ void write_number(std::string& out, const Json& value) {
 SchemaEmitter::SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form)
     : parts_(parts), shapes_(shapes), form_(form) {}
 
-GrammarPart SchemaEmitter::value(const SchemaList& list) {
+GrammarPart SchemaEmitter::value(const SchemaList& list, bool words_are_strings) {
   SchemaList key = list;
   std::sort(key.begin(), key.end());
   key.erase(std::unique(key.begin(), key.end()), key.end());
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  const auto [found, fresh] = known_.try_emplace({std::move(key), words_are_strings});
+  if (!fresh) return found->second;
+  GrammarPart& part = found->second;
   // One plain scalar needs no rule of its own.
   const std::vector<SchemaShape>& shapes = shapes_.expand(list);
   const bool scalar = shapes.size() == 1 && (shapes[0].types & (kTypeArray | kTypeObject)) == 0;
-  GrammarPart part;
   if (scalar || shapes.empty()) {
-    part = body(list);
+    part = body(list, kTypesAll, words_are_strings);
   } else {
     const uint32_t rule = parts_.builder().declare_rule();
-    open_.emplace_back(list, rule);
+    open_.push_back({list, words_are_strings, rule});
     part = parts_.builder().call(rule);
   }
-  known_.emplace(std::move(key), part);
   return part;
 }
 
 void SchemaEmitter::finish() {
   while (!open_.empty()) {
-    const auto [list, rule] = std::move(open_.back());
+    const OpenRule open = std::move(open_.back());
     open_.pop_back();
-    parts_.builder().define_rule(rule, body(list));
+    parts_.builder().define_rule(open.rule, body(open.list, kTypesAll, open.words_are_strings));
   }
 }
 
-GrammarPart SchemaEmitter::object(const SchemaList& list) {
-  const std::vector<SchemaShape>& shapes = shapes_.expand(list);
-  shapes_.check_one_of(shapes);
-  std::vector<GrammarPart> choices;
-  std::vector<std::string> texts;
-  for (const SchemaShape& shape : shapes) {
-    if ((shape.types & kTypeObject) == 0) continue;
-    if (const auto values = shapes_.values(shape, true)) {
-      for (const Json* v : *values) {
-        if (v->is_object()) texts.push_back(written(*v));
-      }
-    } else {
-      choices.push_back(object_part(shape));
-    }
-  }
-  if (!texts.empty()) choices.push_back(parts_.one_of(texts));
-  return parts_.builder().choice(choices);
+GrammarPart SchemaEmitter::value_of_types(const SchemaList& list, uint8_t types) {
+  return body(list, types, false);
 }
 
-GrammarPart SchemaEmitter::body(const SchemaList& list) {
+GrammarPart SchemaEmitter::body(const SchemaList& list, uint8_t types, bool words_are_strings) {
   const std::vector<SchemaShape>& shapes = shapes_.expand(list);
   shapes_.check_one_of(shapes);
-  // Gemma's bare words become strings where a string may stand.
-  const bool words_are_strings = form_ == ValueForm::gemma && may_read_as_string(list);
+  if (form_ == ValueForm::gemma && (words_are_strings || may_read_as_string(list))) {
+    types = static_cast<uint8_t>(types & ~(kTypeBoolean | kTypesNumber));
+  }
   std::vector<GrammarPart> choices;
   std::vector<std::string> texts;
   for (const SchemaShape& shape : shapes) {
-    uint8_t types = shape.types;
-    if (words_are_strings) {
-      types = static_cast<uint8_t>(types & (kTypeNull | kTypeString | kTypeArray | kTypeObject));
-    }
+    const auto wanted = static_cast<uint8_t>(shape.types & types);
+    if (wanted == 0) continue;
     if (const auto values = shapes_.values(shape, true)) {
       for (const Json* v : *values) {
-        if (!words_are_strings || !(v->is_bool() || v->is_number())) texts.push_back(written(*v));
+        if ((type_of_value(*v) & types) != 0) texts.push_back(written(*v));
       }
       continue;
     }
-    scalars(shape, types, choices);
-    if ((types & kTypeArray) != 0) choices.push_back(array(shape));
-    if ((types & kTypeObject) != 0) choices.push_back(object_part(shape));
+    scalars(shape, wanted, choices);
+    if ((wanted & kTypeArray) != 0) choices.push_back(array(shape, shapes));
+    if ((wanted & kTypeObject) != 0) {
+      choices.push_back(ObjectBuilder(*this, shape, shapes, form_).build());
+    }
   }
   if (!texts.empty()) choices.push_back(parts_.one_of(texts));
   std::sort(choices.begin(), choices.end(),
@@ -231,7 +217,8 @@ GrammarPart SchemaEmitter::quoted(const CharAutomaton& automaton) {
   return parts_.sequence({quote, parts_.text(*safe, CharForm::raw), quote});
 }
 
-GrammarPart SchemaEmitter::array(const SchemaShape& shape) {
+GrammarPart SchemaEmitter::array(const SchemaShape& shape,
+                                 const std::vector<SchemaShape>& alternatives) {
   CountFacts count = count_facts(shape, "minItems", "maxItems");
   limit_count(shape, count, shapes_.survey().options().items_max, "minItems");
   if (count.most >= 0 && count.most < count.least) return parts_.builder().never();
@@ -245,6 +232,15 @@ GrammarPart SchemaEmitter::array(const SchemaShape& shape) {
     const Json* first = leaf->find("prefixItems");
     if (first != nullptr) fixed = std::max(fixed, first->as_array().size());
   }
+  bool words_are_strings = false;
+  if (form_ == ValueForm::gemma) {
+    for (const SchemaShape& other : alternatives) {
+      for (const Json* leaf : other.leaves) {
+        const Json* items = leaf->find("items");
+        if (items != nullptr) words_are_strings = words_are_strings || may_read_as_string({items});
+      }
+    }
+  }
   // State i: i items were read; the last one stays where it is.
   const auto last = count.most >= 0 ? count.most
                                     : std::max({count.least, static_cast<int64_t>(fixed), int64_t{1}});
@@ -254,7 +250,8 @@ GrammarPart SchemaEmitter::array(const SchemaShape& shape) {
     const auto state = static_cast<uint32_t>(i);
     if (i >= count.least) network.ends.push_back(state);
     if (i == last && count.most >= 0) break;
-    const GrammarPart item = value(SchemaShapes::item(shape, static_cast<size_t>(i)));
+    const GrammarPart item =
+        value(SchemaShapes::item(shape, static_cast<size_t>(i)), words_are_strings);
     network.moves.push_back({state, item, static_cast<uint32_t>(std::min(i + 1, last))});
   }
   return array_of(network);
@@ -329,10 +326,6 @@ GrammarPart SchemaEmitter::distinct_items(const SchemaShape& shape, const CountF
     }
   }
   return array_of(network);
-}
-
-GrammarPart SchemaEmitter::object_part(const SchemaShape& shape) {
-  return ObjectBuilder(*this, shape, form_).build();
 }
 
 std::string SchemaEmitter::written(const Json& value) const {

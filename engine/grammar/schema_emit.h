@@ -24,11 +24,16 @@ class SchemaEmitter {
   // All must outlive it.
   SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form);
 
-  // The part may be used at once; finish() defines what it calls.
-  GrammarPart value(const SchemaList& list);
-  // Only the objects among the values.
-  GrammarPart object(const SchemaList& list);
+  // The part may be used at once; finish() defines what it calls. `words_are_strings`: whoever reads the text
+  // takes bare words for strings, so numbers and booleans cannot be written (Gemma).
+  GrammarPart value(const SchemaList& list, bool words_are_strings = false);
+  // Only values of these types.
+  GrammarPart value_of_types(const SchemaList& list, uint8_t types);
   void finish();
+
+  // Whether the reader of Gemma's notation may take a bare word for a string: it looks at one of the
+  // schemas that stand in this place, in whichever alternative.
+  [[nodiscard]] bool may_read_as_string(const SchemaList& list) const;
 
   // What the texts of a string may be (without quotes).
   Result<CharAutomaton> string_texts(const SchemaShape& shape);
@@ -38,30 +43,36 @@ class SchemaEmitter {
   [[nodiscard]] std::string written(const Json& value) const;
 
  private:
-  GrammarPart body(const SchemaList& list);
+  struct OpenRule {
+    SchemaList list;
+    bool words_are_strings = false;
+    uint32_t rule = 0;
+  };
+
+  GrammarPart body(const SchemaList& list, uint8_t types, bool words_are_strings);
   void scalars(const SchemaShape& shape, uint8_t types, std::vector<GrammarPart>& out);
   GrammarPart number(const SchemaShape& shape, bool fractions);
   GrammarPart string(const SchemaShape& shape);
   GrammarPart quoted(const CharAutomaton& automaton);
-  GrammarPart array(const SchemaShape& shape);
+  GrammarPart array(const SchemaShape& shape, const std::vector<SchemaShape>& alternatives);
   GrammarPart distinct_items(const SchemaShape& shape, const CountFacts& count);
   GrammarPart array_of(const GrammarNetwork& network);
-  GrammarPart object_part(const SchemaShape& shape);
   void limit_count(const SchemaShape& shape, CountFacts& count, int64_t most, std::string_view least_key);
-  [[nodiscard]] bool may_read_as_string(const SchemaList& list) const;
 
   TextParts& parts_;
   SchemaShapes& shapes_;
   ValueForm form_;
-  std::map<SchemaList, GrammarPart> known_;
+  std::map<std::pair<SchemaList, bool>, GrammarPart> known_;
   std::map<std::string, GrammarPart, std::less<>> known_scalars_;
-  std::vector<std::pair<SchemaList, uint32_t>> open_;  // rules to define
+  std::vector<OpenRule> open_;  // rules to define
 };
 
 // One object (schema_objects.cpp): members in the order of the schema, then those it does not name.
 class ObjectBuilder {
  public:
-  ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape, ValueForm form);
+  // `alternatives`: all shapes of the value, this one among them.
+  ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape,
+                const std::vector<SchemaShape>& alternatives, ValueForm form);
   GrammarPart build();
 
  private:
@@ -83,6 +94,7 @@ class ObjectBuilder {
   bool read_counts();
   std::optional<CharAutomaton> rest_keys(const std::vector<std::string>& names);
   bool allows_name(const std::string& name);
+  GrammarPart member_value(const SchemaList& list, const std::string* name);
   void add_moves(const Place& place, uint32_t state);
   uint32_t state_of(const Place& place);
   [[nodiscard]] GrammarPart gap() const;
@@ -92,6 +104,7 @@ class ObjectBuilder {
   SchemaShapes& shapes_;
   TextParts& parts_;
   const SchemaShape& shape_;
+  const std::vector<SchemaShape>& alternatives_;
   ValueForm form_;
   std::vector<Member> members_;
   size_t behind_required_ = 0;  // index behind the last required member

@@ -28,16 +28,6 @@ uint8_t types_of(const Json& leaf) {
   return types;
 }
 
-uint8_t type_of_value(const Json& value) {
-  if (value.is_null()) return kTypeNull;
-  if (value.is_bool()) return kTypeBoolean;
-  if (value.is_string()) return kTypeString;
-  if (value.is_array()) return kTypeArray;
-  if (value.is_object()) return kTypeObject;
-  const double number = value.as_double();
-  return std::floor(number) == number ? kTypeInteger : kTypeFraction;
-}
-
 int64_t count_of(const Json& value) {
   return value.is_integer() ? value.as_integer() : static_cast<int64_t>(value.as_double());
 }
@@ -54,6 +44,16 @@ void narrow(std::optional<NumberFacts::Bound>& bound, double value, bool open, b
 }
 
 }  // namespace
+
+uint8_t type_of_value(const Json& value) {
+  if (value.is_null()) return kTypeNull;
+  if (value.is_bool()) return kTypeBoolean;
+  if (value.is_string()) return kTypeString;
+  if (value.is_array()) return kTypeArray;
+  if (value.is_object()) return kTypeObject;
+  const double number = value.as_double();
+  return std::floor(number) == number ? kTypeInteger : kTypeFraction;
+}
 
 NumberFacts number_facts(const SchemaShape& shape) {
   NumberFacts facts;

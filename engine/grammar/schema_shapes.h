@@ -60,6 +60,7 @@ NumberFacts number_facts(const SchemaShape& shape);
 // keys such as minLength and maxLength.
 CountFacts count_facts(const SchemaShape& shape, std::string_view least, std::string_view most);
 
+uint8_t type_of_value(const Json& value);
 // Equal as JSON schema means it: 1 and 1.0 are, members in another order too.
 bool same_value(const Json& a, const Json& b);
 
