@@ -137,8 +137,9 @@ GuardOutput GuardMachine::update(const GuardInput& input) noexcept {
   const ShedSet shed = shed_for(out.reading.level, !optional.alive);
   out.shed_changes = shed_changes(shed_, shed);
   out.shed = shed_ = shed;
-  // Half black and sinking is no time to look less often either.
-  const bool fast = sample.loading || out.reading.level >= Level::red;
+  // A fast fall, or red, is no time to look less often either.
+  const bool fast = sample.loading || out.reading.level >= Level::red ||
+                    (out.reading.signals & kSignalFall) != 0;
   out.next_sample_ms = fast ? kLoadingSampleMs : kServingSampleMs;
   return out;
 }

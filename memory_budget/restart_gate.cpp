@@ -66,7 +66,8 @@ GateCheck RestartMachine::check_gate(Role role, const HostSight& sight) const {
   check.memory_ok = check.available_bytes >= check.needed_bytes;
   check.free_ok = check.free_bytes >= check.free_needed_bytes;
   check.blocks_ok = sight.big_blocks >= sight.big_blocks_min;
-  check.level_ok = sight.level < Level::orange;
+  // Levels hold for minutes to protect the default model; they do not keep it from coming back.
+  check.level_ok = role == Role::default_model || sight.level < Level::orange;
   check.neighbour_ok = !busy(other(role));
   check.open = check.memory_ok && check.free_ok && check.blocks_ok && check.level_ok &&
                check.neighbour_ok;
@@ -152,6 +153,9 @@ void RestartMachine::wait_at_gate(Role role, const HostSight& sight, const GateC
   Tenant& t = tenant(role);
   if (role == Role::default_model) make_room_for_default(sight, check);
   if (reclaim_at_gate(role, sight, check)) return;
+  // What the guard stopped waits for the level to be left; that stop is an open incident already.
+  const bool level_only = check.memory_ok && check.free_ok && check.blocks_ok && check.neighbour_ok;
+  if (level_only && has_incident(role, IncidentKind::stopped_by_guard)) return;
   const int64_t waited = sight.now_ms - t.waiting_since_ms;
   const std::string text = gate_text(check, t.current, floors_, sight.holders);
   if (waited >= times_.gate_alarm_ms) raise(role, IncidentKind::gate_closed, text);
