@@ -20,7 +20,11 @@ class ResponsesWriter final : public AnswerWriter {
     }
     return builder_.add(event);
   }
-  std::string tail() override { return builder_.end(keep()); }
+  std::string tail() override {
+    const bool kept = keep();
+    builder_.explain(std::move(explain_));  // belongs to this answer, not to what is stored
+    return builder_.end(kept);
+  }
   std::string failure(const wire::ApiError& error) override { return builder_.failed(error); }
   void collect(size_t choice, const protocol::Event& event) override {
     static_cast<void>(chunk(choice, event));

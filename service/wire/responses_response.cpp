@@ -69,6 +69,7 @@ Json ResponseBuilder::body() const {
   json.set("output", output_);
   for (const auto& [key, value] : head_.echo.as_object()) json.set(key, value);
   json.set("usage", usage_);
+  if (!explained_.is_null()) json.set("tandem", explained_);
   return json;
 }
 

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/json.h"
 #include "base/protocol.h"
@@ -43,6 +44,8 @@ class ResponseBuilder {
   std::string add(const protocol::Event& event);
   // `store`: whether the response can be asked for later; told in its field.
   std::string end(bool store);
+  // Before end(): something of ours for the response object, as its member `tandem`.
+  void explain(Json receipt) { explained_ = std::move(receipt); }
   // Instead of end(), at any time: the terminal event of an answer that failed.
   std::string failed(const ApiError& error);
 
@@ -78,6 +81,7 @@ class ResponseBuilder {
   Json incomplete_;  // null, or {"reason"}
   Json error_;
   Json usage_;
+  Json explained_;
   Json::Array output_;  // items that are complete
   // The open item.
   Open open_ = Open::none;

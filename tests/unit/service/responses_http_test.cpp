@@ -115,11 +115,30 @@ TEST_CASE("responses: a stream in order, its last event the whole response") {
   const Json& last = *events.back().data.find("response");
   CHECK(text_at(last, {"output", "0", "content", "0", "text"}) == "Hello");
   CHECK(text_at(last, {"store"}) == "true");
+  CHECK(last.find("tandem") == nullptr);
   // What was stored is what was sent.
   const Reply stored =
       ask(server, request("GET", std::string(kPath) + "/" + text_at(last, {"id"})));
   CHECK(stored.status == 200);
   CHECK(stored.json() == last);
+}
+
+TEST_CASE("responses: the receipt stands in the response when it is asked for") {
+  TestServer server;
+  for (const char* body :
+       {R"({"input":"hi","store":true})", R"({"input":"hi","store":true,"stream":true})"}) {
+    const Reply reply = ask(server, request("POST", kPath, body, "x-tandem-explain: 1\r\n"));
+    REQUIRE(reply.status == 200);
+    const bool whole = reply.body.starts_with("{");
+    const Json response =
+        whole ? reply.json() : *events_of(reply.body).back().data.find("response");
+    REQUIRE(response.find("tandem") != nullptr);
+    CHECK(response.find("tandem")->find("receipt")->is_array());
+    const Reply stored =
+        ask(server, request("GET", std::string(kPath) + "/" + text_at(response, {"id"})));
+    CHECK(stored.status == 200);
+    CHECK(stored.json().find("tandem") == nullptr);
+  }
 }
 
 TEST_CASE(
