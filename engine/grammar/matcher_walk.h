@@ -13,7 +13,7 @@ namespace tandem::engine {
 // Takes what a walk finds.
 struct WalkResult {
   std::span<uint64_t> words;       // bits of the allowed tokens are set, none is cleared
-  uint32_t tokens_to_end_max = 0;  // most that an allowed token leaves to do
+  uint32_t tokens_to_end_max = 0;  // no allowed token leaves more to do
   // Nodes, with children, after whose bytes the root rule may end. Kept when wanted, up to ends_max; past
   // that ends_full is set.
   bool wants_ends = false;
@@ -42,37 +42,18 @@ class TrieWalk {
   [[nodiscard]] size_t memory_bytes() const { return sets_.memory_bytes(); }
 
  private:
-  // The stacks after the bytes of one node: a set, or one stack whose top state neither calls nor (but
-  // into the root frame) returns, which needs no set.
-  struct Place {
-    uint32_t set = StackSets::kDead;  // kDead: one stack
-    StackItem item;
-    uint32_t frame_tokens = 0;  // of the item's frame
-    uint32_t tokens_to_end = 0;
-    // A run (MatcherTables::StateInfo), and what is left to do along it.
-    uint32_t run_outside = 0;
-    uint32_t run_tokens = 0;
-    uint8_t run = 0;
-    bool can_end = false;
+  enum class Marking : uint8_t {
+    set,    // bits of allowed tokens are set
+    clear,  // bits of other tokens are cleared: for where most are allowed
   };
-  struct Single {  // of the last items that became sets
-    StackItem item{UINT32_MAX, UINT32_MAX};
-    uint32_t set = 0;
-  };
-
-  void start_at(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start);
-  void set_place(Place& place, uint32_t set) const;
-  void stack_place(const MatcherTables& tables, Place& place, const StackItem& item,
-                   uint32_t frame_tokens) const;
-  bool advance(const MatcherTables& tables, FrameStore& frames, uint32_t depth, uint8_t byte);
   bool walk(const MatcherTables& tables, FrameStore& frames, uint32_t top, uint32_t tokens_left,
-            WalkResult& result);
-  uint32_t set_of(const MatcherTables& tables, FrameStore& frames, const StackItem& item);
+            Marking marking, std::span<uint64_t> words, WalkResult& result);
+  [[nodiscard]] bool allows_most() const;
   void make_room(uint32_t depth);
 
   StackSets sets_;
-  std::vector<Place> places_;  // by depth below the top node
-  std::vector<Single> singles_;
+  std::vector<uint64_t> words_;
+  std::vector<uint32_t> path_;  // the set at each depth below the top node
 };
 
 }  // namespace tandem::engine

@@ -103,6 +103,11 @@ TokenTrie TokenTrie::build(std::span<const std::string_view> bytes,
     const int order = trie.token_bytes(a).compare(trie.token_bytes(b));
     return order != 0 ? order < 0 : a < b;
   });
+  trie.all_tokens_.assign(trie.mask_words(), 0);
+  for (const int32_t token : sorted) {
+    const auto bit = static_cast<uint32_t>(token);
+    trie.all_tokens_[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
   trie.add_nodes(sorted);
   trie.close_nodes();
   return trie;
@@ -169,7 +174,7 @@ bool TokenTrie::is_end_token(int32_t token) const {
 
 size_t TokenTrie::memory_bytes() const {
   return nodes_.capacity() * sizeof(Node) + tokens_.capacity() * sizeof(int32_t) + bytes_.capacity() +
-         offsets_.capacity() * sizeof(uint32_t) + end_tokens_.capacity() * sizeof(int32_t);
+         offsets_.capacity() * sizeof(uint32_t) + all_tokens_.capacity() * sizeof(uint64_t) + end_tokens_.capacity() * sizeof(int32_t);
 }
 
 }  // namespace tandem::engine

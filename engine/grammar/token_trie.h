@@ -66,6 +66,8 @@ class TokenTrie {
 
   [[nodiscard]] size_t vocab_size() const { return offsets_.size() - 1; }
   [[nodiscard]] size_t mask_words() const { return (vocab_size() + 63) / 64; }
+  // The mask of all tokens of the trie.
+  [[nodiscard]] std::span<const uint64_t> all_tokens() const { return all_tokens_; }
   // Empty for a token that was left out.
   [[nodiscard]] std::string_view token_bytes(int32_t token) const;
   [[nodiscard]] std::span<const int32_t> end_tokens() const { return end_tokens_; }  // ascending
@@ -89,6 +91,7 @@ class TokenTrie {
 
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
+  std::vector<uint64_t> all_tokens_;
   std::vector<int32_t> end_tokens_;
   ByteSet single_bytes_;
   std::vector<char> bytes_;
