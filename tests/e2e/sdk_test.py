@@ -39,7 +39,7 @@ class SdkTest(unittest.TestCase):
     # --- Answers ---
 
     def test_answer_and_usage(self):
-        answer = self.chat()
+        answer = self.chat(max_tokens=600)  # a shorter answer would not think
         choice = answer.choices[0]
         self.assertEqual("chat.completion", answer.object)
         self.assertEqual("assistant", choice.message.role)
@@ -81,7 +81,7 @@ class SdkTest(unittest.TestCase):
             self.assertTrue(all(chunk.usage is None and chunk.choices for chunk in stream))
 
     def test_n(self):
-        answer = self.chat(n=3, temperature=1.0, seed=7, max_tokens=12)
+        answer = self.chat(messages=STORY, n=3, temperature=1.0, seed=7, max_tokens=12)
         self.assertEqual([0, 1, 2], [choice.index for choice in answer.choices])
         self.assertEqual(36, answer.usage.completion_tokens)
         seen = {}
@@ -160,7 +160,7 @@ class SdkTest(unittest.TestCase):
 
     def test_stream_logprobs(self):
         count = 0
-        with self.chat(logprobs=True, top_logprobs=2, max_tokens=9, stream=True) as stream:
+        with self.chat(messages=STORY, logprobs=True, top_logprobs=2, max_tokens=9, stream=True) as stream:
             for chunk in stream:
                 for choice in chunk.choices:
                     if choice.logprobs and choice.logprobs.content:
