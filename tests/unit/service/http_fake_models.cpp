@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -10,7 +11,11 @@ namespace {
 
 class FakePrompt final : public Prompt {
  public:
-  explicit FakePrompt(int64_t tokens) { prepared_.prompt_tokens = tokens; }
+  explicit FakePrompt(const FakeScript& script) {
+    prepared_.prompt_tokens = script.prompt_tokens;
+    prepared_.answer_tokens_min = script.answer_tokens_min;
+    prepared_.warnings = script.prepare_warnings;
+  }
   [[nodiscard]] const protocol::Prepared& prepared() const override { return prepared_; }
 
  private:
@@ -30,8 +35,10 @@ class FakeGeneration final : public Generation {
  public:
   FakeGeneration(FakeModel& model, std::vector<protocol::Submit> choices)
       : model_(model),
+        script_(model.script),
         choices_(std::move(choices)),
         sent_(choices_.size(), 0),
+        called_(choices_.size(), 0),
         ended_(choices_.size(), false) {
     model_.running.fetch_add(static_cast<int>(choices_.size()));
   }
@@ -67,7 +74,7 @@ class FakeGeneration final : public Generation {
 
  private:
   std::optional<GenerationEvent> step(size_t choice) {
-    const FakeScript& script = model_.script;
+    const FakeScript& script = script_;
     const protocol::Submit& submit = choices_[choice];
     if (cancelled_) return finish(choice, protocol::FinishReason::cancelled, "");
     if (submit.prompt_logprobs && !prompt_sent_) {
@@ -78,13 +85,21 @@ class FakeGeneration final : public Generation {
     if (sent_[choice] >= static_cast<size_t>(submit.max_tokens)) {
       return finish(choice, protocol::FinishReason::length, "");
     }
-    if (sent_[choice] < script.tokens.size()) {
+    const size_t thoughts = script.thoughts.size();
+    if (sent_[choice] < thoughts + script.tokens.size()) {
+      const size_t at = sent_[choice]++;
       protocol::ContentEvent content;
-      content.text = script.tokens[sent_[choice]++];
+      content.reasoning = at < thoughts;
+      content.text = at < thoughts ? script.thoughts[at] : script.tokens[at - thoughts];
       content.token = 1;
       if (submit.top_logprobs >= 0) content.score = score_of(content.text);
       return GenerationEvent{choice, protocol::Event{content}};
     }
+    if (called_[choice] < script.calls.size()) {
+      return GenerationEvent{choice, protocol::Event{script.calls[called_[choice]++]}};
+    }
+    if (script.cut) return finish(choice, protocol::FinishReason::length, script.tail);
+    if (!script.calls.empty()) return finish(choice, protocol::FinishReason::tool_calls, script.tail);
     if (script.fail_at_end.has_value()) {
       ended_[choice] = true;
       return GenerationEvent{choice, *script.fail_at_end};
@@ -97,14 +112,19 @@ class FakeGeneration final : public Generation {
     protocol::FinishEvent finish;
     finish.reason = reason;
     finish.text = std::move(text);
-    finish.usage.prompt_tokens = model_.script.prompt_tokens;
+    finish.usage.prompt_tokens = script_.prompt_tokens;
     finish.usage.completion_tokens = static_cast<int64_t>(sent_[choice]);
+    finish.usage.reasoning_tokens =
+        static_cast<int64_t>(std::min(sent_[choice], script_.thoughts.size()));
+    finish.warnings = script_.warnings;
     return {choice, protocol::Event{finish}};
   }
 
   FakeModel& model_;
+  const FakeScript script_;
   std::vector<protocol::Submit> choices_;
   std::vector<size_t> sent_;
+  std::vector<size_t> called_;
   std::vector<bool> ended_;
   size_t turn_ = 0;
   bool prompt_sent_ = false;
@@ -119,7 +139,7 @@ Result<std::unique_ptr<Prompt>> FakeModel::prepare(const protocol::Prepare& requ
   MutexLock lock(mutex_);
   last_prepare_ = request;
   if (script.prepare_error.has_value()) return *script.prepare_error;
-  return std::unique_ptr<Prompt>(std::make_unique<FakePrompt>(script.prompt_tokens));
+  return std::unique_ptr<Prompt>(std::make_unique<FakePrompt>(script));
 }
 
 Result<std::unique_ptr<Generation>> FakeModel::submit(const Prompt&,
@@ -130,7 +150,12 @@ Result<std::unique_ptr<Generation>> FakeModel::submit(const Prompt&,
     last_submit_ = choices.back();
   }
   submitted.fetch_add(static_cast<int>(choices.size()));
-  return std::unique_ptr<Generation>(std::make_unique<FakeGeneration>(*this, std::move(choices)));
+  auto generation = std::make_unique<FakeGeneration>(*this, std::move(choices));
+  if (!next_scripts.empty()) {
+    script = std::move(next_scripts.front());
+    next_scripts.pop_front();
+  }
+  return std::unique_ptr<Generation>(std::move(generation));
 }
 
 Result<protocol::Tokens> FakeModel::tokenize(const protocol::Tokenize& request, SteadyTime) {

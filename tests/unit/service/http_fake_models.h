@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +15,11 @@
 namespace tandem::service {
 
 struct FakeScript {
+  std::vector<std::string> thoughts;  // before the tokens
   std::vector<std::string> tokens{"Hel", "", "lo"};
+  std::vector<protocol::ToolCallEvent> calls;  // behind the tokens
+  std::vector<protocol::Warning> warnings;
+  bool cut = false;  // ends with finish length, whatever max_tokens is
   std::string tail;  // text of the finish event
   int64_t prompt_tokens = 7;
   size_t hang_after = SIZE_MAX;      // tokens after which nothing comes until cancel()
@@ -22,6 +27,8 @@ struct FakeScript {
   std::optional<Error> submit_error;
   std::optional<Error> prepare_error;
   std::vector<protocol::ScoredToken> prompt_scores;
+  int64_t answer_tokens_min = 0;
+  std::vector<std::string> prepare_warnings;
 };
 
 class FakeModel final : public Model {
@@ -39,6 +46,8 @@ class FakeModel final : public Model {
   }
 
   FakeScript script;  // set before the request
+  // What the submits after the first one find; the last one stays.
+  std::deque<FakeScript> next_scripts;
   std::atomic<int> cancels{0};
   std::atomic<int> submitted{0};
   std::atomic<int> running{0};
