@@ -150,6 +150,12 @@ TEST_CASE("anthropic request: tool results are messages of their own, before the
       R"({"role":"user","content":"and now?"}])");
 }
 
+TEST_CASE("anthropic request: only a message of results alone leaves no text behind") {
+  CHECK(messages(R"({"role":"user","content":[{"type":"tool_result","tool_use_id":"a"}]})") ==
+        R"([{"role":"tool","content":"","tool_call_id":"a"}])");
+  CHECK(messages(R"({"role":"user","content":[]})") == R"([{"role":"user","content":""}])");
+}
+
 // The bytes of earlier turns must not depend on later ones, or the prefix cache is lost.
 TEST_CASE("anthropic request: a chat that grows keeps its beginning") {
   const std::vector<std::string> turns = {

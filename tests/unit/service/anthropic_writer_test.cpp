@@ -226,6 +226,11 @@ TEST_CASE("anthropic writer: white space alone is no block beside others") {
         R"([{"type":"tool_use","id":"c","name":"f","input":{}}])");
   CHECK(content({text("\n"), finish(kStop)}) == R"([{"type":"text","text":"\n"}])");
   CHECK(content({finish(kStop)}) == R"([{"type":"text","text":""}])");
+  CHECK(content({thought("\n\n"), text(" x"), finish(kStop)}) ==
+        R"([{"type":"text","text":" x"}])");
+  CHECK(content({text("\n"), call("c", "f", "{}"), text("x"), finish(kCalls)}) ==
+        R"([{"type":"tool_use","id":"c","name":"f","input":{}},{"type":"text","text":"x"}])");
+  CHECK(content({text("a"), finish(kStop, " rest")}) == R"([{"type":"text","text":"a rest"}])");
   CHECK(content({text("\n"), text(" x"), finish(kStop)}) == R"([{"type":"text","text":"\n x"}])");
 }
 
