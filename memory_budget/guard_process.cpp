@@ -1,0 +1,274 @@
+#include "memory_budget/guard_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+namespace tandem::budget {
+namespace {
+
+constexpr int64_t kPageOfMemory = 4096;
+constexpr int64_t kFullStallUs = 100'000;
+
+int64_t monotonic_ms() noexcept {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int pidfd_open_call(pid_t pid) noexcept { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
+
+bool ended(const Fd& pidfd) noexcept {
+  pollfd item{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&item, 1, 0) != 0;
+}
+
+Result<GuardPage*> map_page(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!file.valid()) return errno_error(Errc::io, "cannot open " + path, errno);
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0) return errno_error(Errc::io, "cannot stat " + path, errno);
+  const bool fresh = info.st_size == 0;
+  if (fresh && ::ftruncate(file.get(), kGuardPageBytes) != 0) {
+    return errno_error(Errc::io, "cannot size " + path, errno);
+  }
+  if (!fresh && info.st_size != static_cast<off_t>(kGuardPageBytes)) {
+    return make_error(Errc::corrupt, path + " is no control page: " + std::to_string(info.st_size) + " bytes");
+  }
+  void* at = ::mmap(nullptr, kGuardPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) return errno_error(Errc::io, "cannot map " + path, errno);
+  GuardPage* page = static_cast<GuardPage*>(at);
+  if (fresh) {
+    page->version.store(kGuardPageVersion);
+    page->magic.store(kGuardPageMagic);
+  }
+  if (page->magic.load() != kGuardPageMagic || page->version.load() != kGuardPageVersion) {
+    ::munmap(at, kGuardPageBytes);
+    return make_error(Errc::corrupt, path + " is no control page of version " +
+                                         std::to_string(kGuardPageVersion));
+  }
+  return page;
+}
+
+}  // namespace
+
+std::vector<std::string> harden_guard() {
+  std::vector<std::string> refused;
+  const auto note = [&refused](const char* what) {
+    refused.push_back(std::string(what) + ": " + std::strerror(errno));  // NOLINT: one thread yet
+  };
+  if (::mlockall(MCL_CURRENT | MCL_FUTURE) != 0) note("cannot lock memory");
+  const sched_param parameters{.sched_priority = 1};
+  if (::sched_setscheduler(0, SCHED_FIFO, &parameters) != 0) note("cannot run in real time");
+  const Fd score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
+  if (!score.valid() || ::write(score.get(), "-1000", 5) != 5) note("cannot leave the OOM killer's list");
+  return refused;
+}
+
+GuardProcess::GuardProcess(HostProbe probe, std::unique_ptr<BlackBox> blackbox)
+    : probe_(std::move(probe)), blackbox_(std::move(blackbox)) {}
+
+GuardProcess::~GuardProcess() {
+  // The magic close: a guard that ends in order does not reset the host.
+  if (watchdog_.valid()) [[maybe_unused]] const ssize_t n = ::write(watchdog_.get(), "V", 1);
+  if (page_ != nullptr) ::munmap(page_, kGuardPageBytes);
+}
+
+Result<std::unique_ptr<GuardProcess>> GuardProcess::start(const GuardOptions& options) {
+  TRY_ASSIGN(HostProbe probe, HostProbe::open(options.root));
+  TRY_ASSIGN(auto blackbox, BlackBox::open(options.blackbox, options.echo_fd));
+  std::unique_ptr<GuardProcess> guard(new GuardProcess(std::move(probe), std::move(blackbox)));
+  TRY_ASSIGN(guard->page_, map_page(options.page));
+  guard->root_ = options.root;
+  if (!guard->probe_.read(guard->reading_)) return make_error(Errc::io, "meminfo cannot be read");
+  guard->machine_ = std::make_unique<GuardMachine>(floors_for(guard->reading_.memory.total));
+  guard->kmsg_ = Fd(::open((options.root + "/dev/kmsg").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (guard->kmsg_.valid()) ::lseek(guard->kmsg_.get(), 0, SEEK_END);
+  if (auto trigger = arm_psi_trigger(options.root, {.full = true, .stall_us = kFullStallUs})) {
+    guard->psi_full_ = std::move(trigger).value();
+  }
+  if (!options.watchdog.empty()) {
+    guard->watchdog_ = Fd(::open(options.watchdog.c_str(), O_WRONLY | O_CLOEXEC));
+    if (!guard->watchdog_.valid()) {
+      return errno_error(Errc::io, "cannot open the watchdog " + options.watchdog, errno);
+    }
+  }
+  return guard;
+}
+
+// Pinned first and checked then: what the descriptor names cannot change any more.
+bool GuardProcess::is_what_it_says(const GuardTenant& tenant) noexcept {
+  std::array<char, 64> path;
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", tenant.pid);
+  const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return false;
+  ProcessStat stat;
+  if (!parse_process_stat(read_whole(file.get(), buffer_.data(), buffer_.size()), stat)) return false;
+  // Its own group, or a signal to the group would reach others.
+  return stat.start_ticks == tenant.start_ticks && info.st_uid == tenant.uid &&
+         stat.group == tenant.pid && tenant.pid > 1;
+}
+
+void GuardProcess::pin(Role role, const GuardTenant& tenant) noexcept {
+  Pinned& pinned = pinned_[role_index(role)];
+  pinned.tenant = tenant;
+  pinned.pidfd.reset();
+  pinned.alive = pinned.refused = false;
+  if (tenant.pid == 0) return;
+  Fd pidfd(pidfd_open_call(tenant.pid));
+  if (!pidfd.valid()) return;  // ended already
+  if (!is_what_it_says(tenant)) {
+    pinned.refused = true;
+    ++report_.refused;
+    return;
+  }
+  pinned.pidfd = std::move(pidfd);
+  pinned.alive = true;
+}
+
+void GuardProcess::follow_page() noexcept {
+  for (const Role role : {Role::default_model, Role::optional_model}) {
+    Pinned& pinned = pinned_[role_index(role)];
+    GuardTenant tenant;
+    if (page_->tenant(role).read(tenant)) {
+      const bool same = tenant.pid == pinned.tenant.pid && tenant.start_ticks == pinned.tenant.start_ticks &&
+                        tenant.uid == pinned.tenant.uid;
+      if (!same) pin(role, tenant);
+      pinned.tenant.loading = tenant.loading;
+    }
+    if (pinned.alive && ended(pinned.pidfd)) {
+      pinned.alive = false;
+      pinned.pidfd.reset();
+    }
+  }
+}
+
+void GuardProcess::count_driver_lines() noexcept {
+  if (!kmsg_.valid()) return;
+  for (int lines = 0; lines < 256; ++lines) {  // the rest in the next look
+    const ssize_t n = ::read(kmsg_.get(), buffer_.data(), buffer_.size());
+    if (n < 0 && errno == EPIPE) continue;  // overwritten meanwhile: go on with the oldest there is
+    if (n <= 0) return;
+    if (is_driver_no_memory_line({buffer_.data(), static_cast<size_t>(n)})) ++driver_lines_;
+  }
+}
+
+void GuardProcess::act(const GuardAction& action) noexcept {
+  Pinned& pinned = pinned_[role_index(action.role)];
+  if (action.kind != GuardActionKind::restart_default && pinned.alive) {
+    const int number = action.kind == GuardActionKind::kill ? SIGKILL : SIGTERM;
+    // The leader by its descriptor; while it is not reaped, its group's number is nobody else's.
+    ::syscall(SYS_pidfd_send_signal, pinned.pidfd.get(), number, nullptr, 0);
+    ::kill(-pinned.tenant.pid, number);
+  }
+  ++report_.actions;
+  report_.acted_ms = monotonic_ms();
+  report_.action = static_cast<uint32_t>(action.kind);
+  report_.reason = static_cast<uint32_t>(action.reason);
+  report_.role = static_cast<uint32_t>(action.role);
+  std::array<char, 256> text;
+  const int n = std::snprintf(
+      text.data(), text.size(), "mono_ms=%lld action=%s role=%s reason=%s pid=%d grace_ms=%lld available_mib=%lld",
+      static_cast<long long>(report_.acted_ms), guard_action_name(action.kind), role_name(action.role),
+      guard_reason_name(action.reason), pinned.tenant.pid, static_cast<long long>(action.grace_ms),
+      static_cast<long long>(reading_.memory.available / kMiB));
+  if (n > 0) blackbox_->note({text.data(), std::min(static_cast<size_t>(n), text.size() - 1)}, true);
+}
+
+void GuardProcess::tell(const GuardOutput& out) noexcept {
+  report_.level = static_cast<uint32_t>(out.reading.level);
+  report_.signals = out.reading.signals;
+  report_.shed = out.shed;
+  report_.pinned = (pinned_[0].alive ? 1u : 0u) | (pinned_[1].alive ? 2u : 0u);
+  report_.sampled_ms = monotonic_ms();
+  report_.available_bytes = reading_.memory.available;
+  report_.fall_rate_per_s = out.reading.fall_rate_per_s;
+  page_->report.write(report_);
+}
+
+void GuardProcess::note_second(const GuardOutput& out) noexcept {
+  const int64_t now_ms = report_.sampled_ms;
+  const bool changed = out.before != out.reading.level;
+  if (!changed && noted_ms_ >= 0 && now_ms - noted_ms_ < 1000) return;
+  if (noted_ms_ < 0 || now_ms - noted_ms_ >= 1000) noted_ms_ = now_ms;
+  if (watchdog_.valid()) [[maybe_unused]] const ssize_t n = ::write(watchdog_.get(), "\0", 1);
+  const Meminfo& m = reading_.memory;
+  std::array<char, BlackBox::kLineBytes> text;
+  const int n = std::snprintf(
+      text.data(), text.size(),
+      "mono_ms=%lld level=%s signals=%u available_mib=%lld free_mib=%lld cached_mib=%lld anon_mib=%lld "
+      "driver_mib=%lld swap_free_mib=%lld psi_some=%d psi_full=%d blocks9=%lld allocstall=%lld "
+      "compact_fail=%lld pswpin=%lld majfault=%lld oom_kill=%lld nvrm=%lld pids=%d,%d refused=%u",
+      static_cast<long long>(now_ms), level_name(out.reading.level), out.reading.signals,
+      static_cast<long long>(m.available / kMiB), static_cast<long long>(m.free / kMiB),
+      static_cast<long long>(m.cached / kMiB), static_cast<long long>(m.anon / kMiB),
+      static_cast<long long>(driver_residual(m) / kMiB), static_cast<long long>(m.swap_free / kMiB),
+      reading_.psi.some.avg10, reading_.psi.full.avg10,
+      static_cast<long long>(blocks_at_least(reading_.buddy, 9)),
+      static_cast<long long>(reading_.vmstat.allocstalls),
+      static_cast<long long>(reading_.vmstat.compact_fails),
+      static_cast<long long>(reading_.vmstat.swap_in_pages),
+      static_cast<long long>(reading_.vmstat.major_faults),
+      static_cast<long long>(reading_.vmstat.oom_kills), static_cast<long long>(driver_lines_),
+      pinned_[0].alive ? pinned_[0].tenant.pid : 0, pinned_[1].alive ? pinned_[1].tenant.pid : 0,
+      report_.refused);
+  if (n > 0) blackbox_->note({text.data(), std::min(static_cast<size_t>(n), text.size() - 1)}, changed);
+}
+
+int64_t GuardProcess::tick() noexcept {
+  follow_page();
+  count_driver_lines();
+  // A host that cannot even show its memory keeps the last reading: better old than none.
+  probe_.read(reading_);
+  GuardInput input;
+  input.sample = {.at_ms = monotonic_ms(),
+                  .available_bytes = reading_.memory.available,
+                  .free_bytes = reading_.memory.free,
+                  .psi_some_avg10 = reading_.psi.some.avg10,
+                  .psi_full_avg10 = reading_.psi.full.avg10,
+                  .psi_full_trigger = std::exchange(psi_full_fired_, false),
+                  .driver_no_memory_lines = driver_lines_,
+                  .allocstalls = reading_.vmstat.allocstalls,
+                  .compact_fails = reading_.vmstat.compact_fails,
+                  .swap_in_bytes = reading_.vmstat.swap_in_pages * kPageOfMemory,
+                  .neighbour_loss_percent =
+                      static_cast<int32_t>(std::min(page_->canary_loss_percent.load(), 100u))};
+  for (size_t i = 0; i < kRoleCount; ++i) {
+    input.tenants[i] = {.alive = pinned_[i].alive, .loading = pinned_[i].tenant.loading != 0};
+  }
+  const GuardOutput out = machine_->update(input);
+  for (size_t i = 0; i < out.action_count; ++i) act(out.actions[i]);
+  tell(out);
+  note_second(out);
+  return out.next_sample_ms;
+}
+
+bool GuardProcess::wait(int64_t ms, int stop_fd) noexcept {
+  std::array<pollfd, 4> items{};
+  size_t count = 0;
+  items[count++] = {.fd = stop_fd, .events = POLLIN, .revents = 0};
+  for (const Pinned& pinned : pinned_) {
+    if (pinned.alive) items[count++] = {.fd = pinned.pidfd.get(), .events = POLLIN, .revents = 0};
+  }
+  const size_t trigger = count;
+  if (psi_full_.valid()) items[count++] = {.fd = psi_full_.get(), .events = POLLPRI, .revents = 0};
+  if (::poll(items.data(), static_cast<nfds_t>(count), static_cast<int>(ms)) <= 0) return true;
+  if (trigger < count && (items[trigger].revents & POLLPRI) != 0) psi_full_fired_ = true;
+  if (trigger < count && (items[trigger].revents & (POLLERR | POLLNVAL)) != 0) psi_full_.reset();
+  return (items[0].revents & POLLIN) == 0;
+}
+
+}  // namespace tandem::budget
