@@ -28,21 +28,21 @@ void write_number(std::string& out, const Json& value) {
 SchemaEmitter::SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form)
     : parts_(parts), shapes_(shapes), form_(form) {}
 
-GrammarPart SchemaEmitter::value(const SchemaList& list, bool words_are_strings) {
+GrammarPart SchemaEmitter::value(const SchemaList& list, const SchemaList& readings) {
   SchemaList key = list;
   std::sort(key.begin(), key.end());
   key.erase(std::unique(key.begin(), key.end()), key.end());
-  const auto [found, fresh] = known_.try_emplace({std::move(key), words_are_strings});
+  const auto [found, fresh] = known_.try_emplace({std::move(key), readings});
   if (!fresh) return found->second;
   GrammarPart& part = found->second;
   // One plain scalar needs no rule of its own.
   const std::vector<SchemaShape>& shapes = shapes_.expand(list);
   const bool scalar = shapes.size() == 1 && (shapes[0].types & (kTypeArray | kTypeObject)) == 0;
   if (scalar || shapes.empty()) {
-    part = body(list, kTypesAll, words_are_strings);
+    part = body(list, kTypesAll, readings);
   } else {
     const uint32_t rule = parts_.builder().declare_rule();
-    open_.push_back({list, words_are_strings, rule});
+    open_.push_back({list, readings, rule});
     part = parts_.builder().call(rule);
   }
   return part;
@@ -52,20 +52,60 @@ void SchemaEmitter::finish() {
   while (!open_.empty()) {
     const OpenRule open = std::move(open_.back());
     open_.pop_back();
-    parts_.builder().define_rule(open.rule, body(open.list, kTypesAll, open.words_are_strings));
+    parts_.builder().define_rule(open.rule, body(open.list, kTypesAll, open.readings));
   }
 }
 
 GrammarPart SchemaEmitter::value_of_types(const SchemaList& list, uint8_t types) {
-  return body(list, types, false);
+  return body(list, types, list);
 }
 
-GrammarPart SchemaEmitter::body(const SchemaList& list, uint8_t types, bool words_are_strings) {
+// The bare words that every reading takes for what they are.
+uint8_t SchemaEmitter::readable_types(const SchemaList& readings) const {
+  uint8_t types = kTypesAll;
+  for (const Json* schema : readings) {
+    const policies::AllowedTypes allowed =
+        policies::allowed_types({schema, &shapes_.survey().root()});
+    if (!allowed.known) continue;
+    int fit = kTypeString | kTypeArray | kTypeObject;
+    if (allowed.null) fit |= kTypeNull;
+    if (allowed.boolean && !allowed.string) fit |= kTypeBoolean;
+    if (allowed.integer && !allowed.string) fit |= kTypeInteger;
+    if (allowed.number && !allowed.string) fit |= kTypesNumber;
+    types = static_cast<uint8_t>(types & fit);
+  }
+  return types;
+}
+
+SchemaList SchemaEmitter::member_readings(const SchemaList& readings, const std::string* name) const {
+  SchemaList out;
+  if (form_ == ValueForm::json) return out;
+  for (const Json* schema : shapes_.survey().all_in_place(readings)) {
+    const Json* properties = schema->find("properties");
+    const Json* found = properties == nullptr || name == nullptr ? nullptr : properties->find(*name);
+    if (found != nullptr) out.push_back(found);
+    const Json* other = schema->find("additionalProperties");
+    if (other != nullptr) out.push_back(other);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+SchemaList SchemaEmitter::item_readings(const SchemaList& readings) const {
+  SchemaList out;
+  if (form_ == ValueForm::json) return out;
+  for (const Json* schema : shapes_.survey().all_in_place(readings)) {
+    const Json* items = schema->find("items");
+    if (items != nullptr) out.push_back(items);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+GrammarPart SchemaEmitter::body(const SchemaList& list, uint8_t types, const SchemaList& readings) {
   const std::vector<SchemaShape>& shapes = shapes_.expand(list);
   shapes_.check_one_of(shapes);
-  if (form_ == ValueForm::gemma && (words_are_strings || may_read_as_string(list))) {
-    types = static_cast<uint8_t>(types & ~(kTypeBoolean | kTypesNumber));
-  }
+  if (form_ == ValueForm::gemma) types = static_cast<uint8_t>(types & readable_types(readings));
   std::vector<GrammarPart> choices;
   std::vector<std::string> texts;
   for (const SchemaShape& shape : shapes) {
@@ -73,14 +113,14 @@ GrammarPart SchemaEmitter::body(const SchemaList& list, uint8_t types, bool word
     if (wanted == 0) continue;
     if (const auto values = shapes_.values(shape, true)) {
       for (const Json* v : *values) {
-        if ((type_of_value(*v) & types) != 0) texts.push_back(written(*v));
+        if (is_writable(*v, types)) texts.push_back(written(*v));
       }
       continue;
     }
     scalars(shape, wanted, choices);
-    if ((wanted & kTypeArray) != 0) choices.push_back(array(shape, shapes));
+    if ((wanted & kTypeArray) != 0) choices.push_back(array(shape, readings));
     if ((wanted & kTypeObject) != 0) {
-      choices.push_back(ObjectBuilder(*this, shape, shapes, form_).build());
+      choices.push_back(ObjectBuilder(*this, shape, readings, form_).build());
     }
   }
   if (!texts.empty()) choices.push_back(parts_.one_of(texts));
@@ -90,13 +130,6 @@ GrammarPart SchemaEmitter::body(const SchemaList& list, uint8_t types, bool word
                             [](GrammarPart a, GrammarPart b) { return a.node == b.node; }),
                 choices.end());
   return parts_.builder().choice(choices);
-}
-
-// The reader asks each schema alone which types it allows; one of them naming strings is enough.
-bool SchemaEmitter::may_read_as_string(const SchemaList& list) const {
-  return std::any_of(list.begin(), list.end(), [this](const Json* schema) {
-    return policies::allowed_types({schema, &shapes_.survey().root()}).string;
-  });
 }
 
 void SchemaEmitter::scalars(const SchemaShape& shape, uint8_t types, std::vector<GrammarPart>& out) {
@@ -201,6 +234,22 @@ GrammarPart SchemaEmitter::string(const SchemaShape& shape) {
   return call;
 }
 
+// In Gemma's notation a delimiter cannot be escaped, and the words inside of a container have readings of
+// their own: only containers of strings are sure to come back.
+bool SchemaEmitter::is_writable(const Json& value, uint8_t types) const {
+  if ((type_of_value(value) & types) == 0) return false;
+  if (form_ == ValueForm::json) return true;
+  if (value.is_string()) return value.as_string().find(policies::kGemmaQuote) == std::string::npos;
+  const auto inner = [this](const Json& item) {
+    return is_writable(item, kTypeString | kTypeArray | kTypeObject);
+  };
+  if (value.is_array()) return std::all_of(value.as_array().begin(), value.as_array().end(), inner);
+  if (!value.is_object()) return true;
+  return std::all_of(value.as_object().begin(), value.as_object().end(), [&](const Json::Member& member) {
+    return inner(Json(member.first)) && !member.first.empty() && inner(member.second);
+  });
+}
+
 GrammarPart SchemaEmitter::quoted(const CharAutomaton& automaton) {
   if (form_ == ValueForm::json) {
     // Where every character may stand, every way to write it may.
@@ -217,30 +266,21 @@ GrammarPart SchemaEmitter::quoted(const CharAutomaton& automaton) {
   return parts_.sequence({quote, parts_.text(*safe, CharForm::raw), quote});
 }
 
-GrammarPart SchemaEmitter::array(const SchemaShape& shape,
-                                 const std::vector<SchemaShape>& alternatives) {
+GrammarPart SchemaEmitter::array(const SchemaShape& shape, const SchemaList& readings) {
   CountFacts count = count_facts(shape, "minItems", "maxItems");
   limit_count(shape, count, shapes_.survey().options().items_max, "minItems");
   if (count.most >= 0 && count.most < count.least) return parts_.builder().never();
   for (const Json* leaf : shape.leaves) {
     const Json* unique = leaf->find("uniqueItems");
     if (unique == nullptr || !unique->as_bool() || count.most == 0 || count.most == 1) continue;
-    return distinct_items(shape, count);
+    return distinct_items(shape, count, readable_types(item_readings(readings)));
   }
   size_t fixed = 0;
   for (const Json* leaf : shape.leaves) {
     const Json* first = leaf->find("prefixItems");
     if (first != nullptr) fixed = std::max(fixed, first->as_array().size());
   }
-  bool words_are_strings = false;
-  if (form_ == ValueForm::gemma) {
-    for (const SchemaShape& other : alternatives) {
-      for (const Json* leaf : other.leaves) {
-        const Json* items = leaf->find("items");
-        if (items != nullptr) words_are_strings = words_are_strings || may_read_as_string({items});
-      }
-    }
-  }
+  const SchemaList inner = item_readings(readings);
   // State i: i items were read; the last one stays where it is.
   const auto last = count.most >= 0 ? count.most
                                     : std::max({count.least, static_cast<int64_t>(fixed), int64_t{1}});
@@ -250,8 +290,7 @@ GrammarPart SchemaEmitter::array(const SchemaShape& shape,
     const auto state = static_cast<uint32_t>(i);
     if (i >= count.least) network.ends.push_back(state);
     if (i == last && count.most >= 0) break;
-    const GrammarPart item =
-        value(SchemaShapes::item(shape, static_cast<size_t>(i)), words_are_strings);
+    const GrammarPart item = value(SchemaShapes::item(shape, static_cast<size_t>(i)), inner);
     network.moves.push_back({state, item, static_cast<uint32_t>(std::min(i + 1, last))});
   }
   return array_of(network);
@@ -287,7 +326,8 @@ GrammarPart SchemaEmitter::array_of(const GrammarNetwork& network) {
 }
 
 // uniqueItems over a few listed values: a state for each set of values that were used.
-GrammarPart SchemaEmitter::distinct_items(const SchemaShape& shape, const CountFacts& count) {
+GrammarPart SchemaEmitter::distinct_items(const SchemaShape& shape, const CountFacts& count,
+                                          uint8_t types) {
   constexpr size_t kValuesMax = 8;
   const auto refuse = [&] {
     for (const Json* leaf : shape.leaves) {
@@ -308,7 +348,7 @@ GrammarPart SchemaEmitter::distinct_items(const SchemaShape& shape, const CountF
       const bool known = std::any_of(values.begin(), values.end(), [value](const Json* other) {
         return same_value(*value, *other);
       });
-      if (!known) values.push_back(value);
+      if (!known && is_writable(*value, types)) values.push_back(value);
     }
   }
   if (values.size() > kValuesMax) return refuse();

@@ -24,16 +24,16 @@ class SchemaEmitter {
   // All must outlive it.
   SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form);
 
-  // The part may be used at once; finish() defines what it calls. `words_are_strings`: whoever reads the text
-  // takes bare words for strings, so numbers and booleans cannot be written (Gemma).
-  GrammarPart value(const SchemaList& list, bool words_are_strings = false);
+  // The part may be used at once; finish() defines what it calls. `readings` (Gemma only): the schemas of
+  // which the reader may take one to give bare words their type; it does not know the alternative.
+  GrammarPart value(const SchemaList& list, const SchemaList& readings = {});
   // Only values of these types.
   GrammarPart value_of_types(const SchemaList& list, uint8_t types);
   void finish();
 
-  // Whether the reader of Gemma's notation may take a bare word for a string: it looks at one of the
-  // schemas that stand in this place, in whichever alternative.
-  [[nodiscard]] bool may_read_as_string(const SchemaList& list) const;
+  // The readings of a member (`name` null: of one that is not declared), of an item.
+  [[nodiscard]] SchemaList member_readings(const SchemaList& readings, const std::string* name) const;
+  [[nodiscard]] SchemaList item_readings(const SchemaList& readings) const;
 
   // What the texts of a string may be (without quotes).
   Result<CharAutomaton> string_texts(const SchemaShape& shape);
@@ -45,24 +45,26 @@ class SchemaEmitter {
  private:
   struct OpenRule {
     SchemaList list;
-    bool words_are_strings = false;
+    SchemaList readings;
     uint32_t rule = 0;
   };
 
-  GrammarPart body(const SchemaList& list, uint8_t types, bool words_are_strings);
+  GrammarPart body(const SchemaList& list, uint8_t types, const SchemaList& readings);
   void scalars(const SchemaShape& shape, uint8_t types, std::vector<GrammarPart>& out);
   GrammarPart number(const SchemaShape& shape, bool fractions);
   GrammarPart string(const SchemaShape& shape);
   GrammarPart quoted(const CharAutomaton& automaton);
-  GrammarPart array(const SchemaShape& shape, const std::vector<SchemaShape>& alternatives);
-  GrammarPart distinct_items(const SchemaShape& shape, const CountFacts& count);
+  [[nodiscard]] bool is_writable(const Json& value, uint8_t types) const;
+  GrammarPart array(const SchemaShape& shape, const SchemaList& readings);
+  [[nodiscard]] uint8_t readable_types(const SchemaList& readings) const;
+  GrammarPart distinct_items(const SchemaShape& shape, const CountFacts& count, uint8_t types);
   GrammarPart array_of(const GrammarNetwork& network);
   void limit_count(const SchemaShape& shape, CountFacts& count, int64_t most, std::string_view least_key);
 
   TextParts& parts_;
   SchemaShapes& shapes_;
   ValueForm form_;
-  std::map<std::pair<SchemaList, bool>, GrammarPart> known_;
+  std::map<std::pair<SchemaList, SchemaList>, GrammarPart> known_;
   std::map<std::string, GrammarPart, std::less<>> known_scalars_;
   std::vector<OpenRule> open_;  // rules to define
 };
@@ -70,9 +72,8 @@ class SchemaEmitter {
 // One object (schema_objects.cpp): members in the order of the schema, then those it does not name.
 class ObjectBuilder {
  public:
-  // `alternatives`: all shapes of the value, this one among them.
-  ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape,
-                const std::vector<SchemaShape>& alternatives, ValueForm form);
+  ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape, const SchemaList& readings,
+                ValueForm form);
   GrammarPart build();
 
  private:
@@ -94,7 +95,6 @@ class ObjectBuilder {
   bool read_counts();
   std::optional<CharAutomaton> rest_keys(const std::vector<std::string>& names);
   bool allows_name(const std::string& name);
-  GrammarPart member_value(const SchemaList& list, const std::string* name);
   void add_moves(const Place& place, uint32_t state);
   uint32_t state_of(const Place& place);
   [[nodiscard]] GrammarPart gap() const;
@@ -104,7 +104,7 @@ class ObjectBuilder {
   SchemaShapes& shapes_;
   TextParts& parts_;
   const SchemaShape& shape_;
-  const std::vector<SchemaShape>& alternatives_;
+  const SchemaList& readings_;
   ValueForm form_;
   std::vector<Member> members_;
   size_t behind_required_ = 0;  // index behind the last required member

@@ -20,12 +20,12 @@ bool is_bare_key(const std::string& key) {
 }  // namespace
 
 ObjectBuilder::ObjectBuilder(SchemaEmitter& emitter, const SchemaShape& shape,
-                             const std::vector<SchemaShape>& alternatives, ValueForm form)
+                             const SchemaList& readings, ValueForm form)
     : emitter_(emitter),
       shapes_(emitter.shapes()),
       parts_(emitter.parts()),
       shape_(shape),
-      alternatives_(alternatives),
+      readings_(readings),
       form_(form) {}
 
 GrammarPart ObjectBuilder::gap() const {
@@ -52,22 +52,6 @@ bool ObjectBuilder::allows_name(const std::string& name) {
   });
 }
 
-// `name`: none for a key that is not declared.
-GrammarPart ObjectBuilder::member_value(const SchemaList& list, const std::string* name) {
-  bool words_are_strings = false;
-  if (form_ == ValueForm::gemma) {
-    for (const SchemaShape& other : alternatives_) {
-      for (const Json* leaf : other.leaves) {
-        const Json* properties = leaf->find("properties");
-        const Json* found = properties == nullptr || name == nullptr ? nullptr : properties->find(*name);
-        if (found == nullptr) found = leaf->find("additionalProperties");
-        if (found != nullptr) words_are_strings = words_are_strings || emitter_.may_read_as_string({found});
-      }
-    }
-  }
-  return emitter_.value(list, words_are_strings);
-}
-
 // False: a required member can have no value.
 bool ObjectBuilder::read_members() {
   const GrammarPart space = form_ == ValueForm::json ? parts_.colon_gap() : parts_.builder().empty();
@@ -78,8 +62,8 @@ bool ObjectBuilder::read_members() {
       if (required) return false;
       continue;
     }
-    const GrammarPart text =
-        parts_.sequence({parts_.builder().literal(key(name)), space, member_value(list, &name)});
+    const GrammarPart value = emitter_.value(list, emitter_.member_readings(readings_, &name));
+    const GrammarPart text = parts_.sequence({parts_.builder().literal(key(name)), space, value});
     members_.push_back({required, text});
     if (required) behind_required_ = members_.size();
   }
@@ -143,7 +127,8 @@ void ObjectBuilder::read_rest() {
   const GrammarPart quote = json ? parts_.byte('"') : parts_.builder().empty();
   const GrammarPart space = json ? parts_.colon_gap() : parts_.builder().empty();
   rest_ = parts_.sequence({quote, parts_.text(*keys, json ? CharForm::json : CharForm::raw), quote,
-                           parts_.byte(':'), space, member_value(list, nullptr)});
+                           parts_.byte(':'), space,
+                           emitter_.value(list, emitter_.member_readings(readings_, nullptr))});
 }
 
 // False: nothing satisfies the bounds, or they cannot be kept.

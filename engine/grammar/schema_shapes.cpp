@@ -104,7 +104,7 @@ const std::vector<SchemaShape>& SchemaShapes::expand(const SchemaList& list) {
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   std::vector<SchemaShape> shapes;
   Draft draft;
-  for (const Json* schema : list) flatten(schema, draft, {});
+  for (const Json* schema : list) flatten(schema, draft);
   distribute(std::move(draft), shapes);
   if (shapes.size() > survey_.options().alternatives_max) {
     problem(list.empty() ? &survey_.root() : list[0], "",
@@ -114,32 +114,26 @@ const std::vector<SchemaShape>& SchemaShapes::expand(const SchemaList& list) {
   return known_.emplace(std::move(key), std::move(shapes)).first->second;
 }
 
-void SchemaShapes::flatten(const Json* schema, Draft& draft, const SchemaList& ancestors) {
+// Ends, since the survey refuses schemas that lead back to themselves in place.
+void SchemaShapes::flatten(const Json* schema, Draft& draft) {
   if (draft.impossible || !spend(1 + draft.shape.leaves.size())) return;
   if (schema->is_bool()) {
     draft.impossible = !schema->as_bool();
-    return;
-  }
-  if (contains(ancestors, schema)) {
-    problem(schema, "", "refers to itself with nothing in between");
-    draft.impossible = true;
     return;
   }
   if (contains(draft.shape.leaves, schema)) return;
   draft.shape.leaves.push_back(schema);
   draft.shape.types = static_cast<uint8_t>(draft.shape.types & types_of(*schema));
   draft.impossible = draft.impossible || draft.shape.types == 0;
-  SchemaList below = ancestors;
-  below.push_back(schema);
-  if (schema->find("$ref") != nullptr) flatten(survey_.target(schema), draft, below);
+  if (schema->find("$ref") != nullptr) flatten(survey_.target(schema), draft);
   if (const Json* all = schema->find("allOf")) {
-    for (const Json& part : all->as_array()) flatten(&part, draft, below);
+    for (const Json& part : all->as_array()) flatten(&part, draft);
   }
   for (const char* keyword : {"anyOf", "oneOf"}) {
     const Json* group = schema->find(keyword);
     if (group == nullptr) continue;
     const bool exactly_one = std::string_view(keyword) == "oneOf";
-    draft.groups.push_back({{group, 0, exactly_one, schema}, below});
+    draft.groups.push_back({group, 0, exactly_one, schema});
   }
 }
 
@@ -149,16 +143,15 @@ void SchemaShapes::distribute(Draft draft, std::vector<SchemaShape>& out) {
     out.push_back(std::move(draft.shape));
     return;
   }
-  const Group group = std::move(draft.groups.back());
+  SchemaShape::Choice choice = draft.groups.back();
   draft.groups.pop_back();
-  const Json::Array& branches = group.choice.list->as_array();
+  const Json::Array& branches = choice.list->as_array();
   for (size_t i = 0; i < branches.size(); ++i) {
     if (!spend(1 + draft.shape.leaves.size() + draft.groups.size())) return;
     Draft next = draft;
-    SchemaShape::Choice choice = group.choice;
     choice.branch = i;
     next.shape.choices.push_back(choice);
-    flatten(&branches[i], next, group.ancestors);
+    flatten(&branches[i], next);
     distribute(std::move(next), out);
   }
 }

@@ -95,17 +95,13 @@ class SchemaShapes {
   [[nodiscard]] const SchemaSurvey& survey() const { return survey_; }
 
  private:
-  struct Group {
-    SchemaShape::Choice choice;
-    SchemaList ancestors;
-  };
   struct Draft {
     SchemaShape shape;
-    std::vector<Group> groups;
+    std::vector<SchemaShape::Choice> groups;  // still to be made
     bool impossible = false;
   };
 
-  void flatten(const Json* schema, Draft& draft, const SchemaList& ancestors);
+  void flatten(const Json* schema, Draft& draft);
   void distribute(Draft draft, std::vector<SchemaShape>& out);
   bool spend(size_t steps);
   bool disjoint(const SchemaShape& a, const SchemaShape& b, int depth);

@@ -140,6 +140,63 @@ SchemaSurvey::SchemaSurvey(const Json& root, const SchemaOptions& options)
     look_at(visit);
     std::reverse(open_.begin() + static_cast<std::ptrdiff_t>(open_before), open_.end());
   }
+  if (problems_.empty()) find_loops();
+}
+
+// Schemas that judge the same value as this one.
+std::vector<const Json*> SchemaSurvey::in_place(const Json& schema) const {
+  std::vector<const Json*> out;
+  if (!schema.is_object()) return out;
+  if (schema.find("$ref") != nullptr) out.push_back(target(&schema));
+  for (const char* keyword : {"allOf", "anyOf", "oneOf"}) {
+    const Json* list = schema.find(keyword);
+    if (list == nullptr) continue;
+    for (const Json& part : list->as_array()) out.push_back(&part);
+  }
+  return out;
+}
+
+std::vector<const Json*> SchemaSurvey::all_in_place(std::vector<const Json*> schemas) const {
+  std::unordered_map<const Json*, bool> seen;
+  std::vector<const Json*> out;
+  while (!schemas.empty()) {
+    const Json* schema = schemas.back();
+    schemas.pop_back();
+    if (!schema->is_object() || !seen.emplace(schema, true).second) continue;
+    out.push_back(schema);
+    const std::vector<const Json*> more = in_place(*schema);
+    schemas.insert(schemas.end(), more.begin(), more.end());
+  }
+  return out;
+}
+
+// A validator would not come back from a schema that leads to itself without a step into the value.
+void SchemaSurvey::find_loops() {
+  struct Step {
+    const Json* schema;
+    std::vector<const Json*> rest;
+  };
+  std::unordered_map<const Json*, bool> open;  // false: done
+  for (const auto& [start, path_of_start] : paths_) {
+    if (open.count(start) > 0) continue;
+    open[start] = true;
+    std::vector<Step> way = {{start, in_place(*start)}};
+    while (!way.empty()) {
+      if (way.back().rest.empty()) {
+        open[way.back().schema] = false;
+        way.pop_back();
+        continue;
+      }
+      const Json* next = way.back().rest.back();
+      way.back().rest.pop_back();
+      const auto [found, fresh] = open.try_emplace(next, true);
+      if (fresh) {
+        way.push_back({next, in_place(*next)});
+      } else if (found->second) {
+        return problem(path(next), "refers to itself with nothing in between");
+      }
+    }
+  }
 }
 
 const std::string& SchemaSurvey::path(const Json* schema) const {

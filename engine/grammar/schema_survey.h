@@ -34,6 +34,8 @@ class SchemaSurvey {
   [[nodiscard]] const Json& root() const { return root_; }
   [[nodiscard]] const SchemaOptions& options() const { return options_; }
   [[nodiscard]] const std::string& path(const Json* schema) const;
+  // The objects that judge the same value as these, and these.
+  [[nodiscard]] std::vector<const Json*> all_in_place(std::vector<const Json*> schemas) const;
   // The target of a $ref that was found.
   [[nodiscard]] const Json* target(const Json* schema) const;
   // Of a pattern, or of a format by its name: the texts that satisfy it.
@@ -47,6 +49,8 @@ class SchemaSurvey {
   };
 
   void look_at(const Visit& visit);
+  void find_loops();
+  [[nodiscard]] std::vector<const Json*> in_place(const Json& schema) const;
   void keyword(const Json& schema, const std::string& path, const std::string& key,
                const Json& value);
   bool structure_keyword(const std::string& path, const std::string& key, const Json& value);
