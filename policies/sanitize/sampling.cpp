@@ -150,7 +150,10 @@ constexpr std::string_view kOwn[] = {"tool_choice",
                                      "repetition_penalty",
                                      "chat_template_kwargs",
                                      "thinking_token_budget",
-                                     "skip_special_tokens"};
+                                     "skip_special_tokens",
+                                     "ignore_eos",
+                                     "add_generation_prompt",
+                                     "include_reasoning"};
 
 template <size_t kCount>
 bool holds(const std::string_view (&list)[kCount], std::string_view key) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "policies/sanitize/language_guard.h"
 #include "service/http/open_generation.h"
 #include "service/wire/field_reader.h"
 
@@ -67,6 +68,35 @@ wire::ApiError too_few_tokens(int64_t tokens, int64_t least) {
                          "the shortest answer that is asked for has " + std::to_string(least) +
                              " tokens, the limit of the answer is " + std::to_string(tokens),
                          "max_tokens");
+}
+
+// Hangul syllables, U+AC00 to U+D7A3: their first byte is one of four.
+bool has_hangul(std::string_view text) {
+  for (size_t i = 0; i + 2 < text.size(); ++i) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    if (first < 0xEA || first > 0xED) continue;
+    const auto second = static_cast<unsigned char>(text[i + 1]);
+    if ((first == 0xEA && second < 0xB0) || (first == 0xED && second > 0x9E)) continue;
+    return true;
+  }
+  return false;
+}
+
+// R28: an answer is Korean when it and what the user wrote hold Hangul.
+std::optional<policies::ReceiptEntry> foreign_script(const Json& request, const std::string& answer) {
+  if (!has_hangul(answer)) return std::nullopt;
+  std::string asked;
+  for (const Json& message : request.find("messages")->as_array()) {
+    const Json* role = message.find("role");
+    const Json* content = message.find("content");
+    if (content == nullptr || role == nullptr || *role != Json("user")) continue;
+    asked += content->is_string() ? content->as_string() : content->dump();
+  }
+  if (!has_hangul(asked)) return std::nullopt;
+  const auto found = policies::foreign_script_in_korean(answer, asked);
+  if (!found.flag()) return std::nullopt;
+  return policies::ReceiptEntry{28, {}, "foreign_script",
+                                std::to_string(found.spans.size()) + " spans of another script"};
 }
 
 // The engine refuses a constraint with a path inside the schema (or the list of tools).
@@ -169,9 +199,8 @@ protocol::Submit ChatCaller::make_submit(const Sanitized& sanitized) const {
 }
 
 std::variant<std::unique_ptr<Prompt>, wire::ApiError> ChatCaller::prepare_prompt(
-    const protocol::Prepare& prepare) const {
-  auto prompt = model_.prepare(
-      prepare, options_.clock.now() + std::chrono::milliseconds(options_.prepare_deadline_ms));
+    const protocol::Prepare& prepare, SteadyTime deadline) const {
+  auto prompt = model_.prepare(prepare, deadline);
   if (prompt.ok()) return std::move(prompt).value();
   Error error = std::move(prompt).error();
   const bool schema = prepare.constraint.has_value() && error.code == Errc::invalid_argument &&
@@ -180,12 +209,29 @@ std::variant<std::unique_ptr<Prompt>, wire::ApiError> ChatCaller::prepare_prompt
   return prompt_error(std::move(error), model_, options_.prompt_field);
 }
 
-std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_request(const Json& request) const {
+SteadyTime ChatCaller::prepare_deadline() const {
+  return options_.clock.now() + std::chrono::milliseconds(options_.prepare_deadline_ms);
+}
+
+// What the engine and the profile say about this try, for the receipt.
+void ChatCaller::add_notes(ChatTry& attempt) const {
+  auto& receipt = attempt.sanitized.receipt;
+  for (const std::string& warning : attempt.prompt->prepared().warnings) {
+    receipt.push_back({31, {}, "tool_schema_not_enforced", warning});
+  }
+  const bool tools = attempt.sanitized.send.find("tools") != nullptr;
+  if (tools && rules_.profile.syntax == policies::ToolSyntax::plain) {
+    receipt.push_back({17, {}, "tools_not_in_template", "this model's template writes no tools"});
+  }
+}
+
+std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_request(const Json& request,
+                                                                  SteadyTime deadline) const {
   auto shaped = shape(request, {});
   if (auto* error = std::get_if<wire::ApiError>(&shaped)) return std::move(*error);
   ChatTry result{std::get<Sanitized>(std::move(shaped)), nullptr, {}};
   protocol::Prepare prepare = make_prepare(result.sanitized);
-  auto prompt = prepare_prompt(prepare);
+  auto prompt = prepare_prompt(prepare, deadline);
   if (auto* error = std::get_if<wire::ApiError>(&prompt)) return std::move(*error);
   result.prompt = std::get<std::unique_ptr<Prompt>>(std::move(prompt));
   result.submit = make_submit(result.sanitized);
@@ -202,7 +248,7 @@ std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_request(const Json& re
     result.sanitized = std::get<Sanitized>(std::move(shaped));
     protocol::Prepare again = make_prepare(result.sanitized);
     if (again.to_json() != prepare.to_json()) {
-      prompt = prepare_prompt(again);
+      prompt = prepare_prompt(again, deadline);
       if (auto* error = std::get_if<wire::ApiError>(&prompt)) return std::move(*error);
       result.prompt = std::get<std::unique_ptr<Prompt>>(std::move(prompt));
     }
@@ -217,30 +263,32 @@ std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_request(const Json& re
   if (result.submit.max_tokens < prepared.answer_tokens_min) {
     return too_few_tokens(result.submit.max_tokens, prepared.answer_tokens_min);
   }
-  for (const std::string& warning : prepared.warnings) {
-    result.sanitized.receipt.push_back({31, {}, "tool_schema_not_enforced", warning});
-  }
+  add_notes(result);
   return result;
 }
 
 std::variant<ChatTry, wire::ApiError> ChatCaller::prepare() const {
-  return prepare_request(request_);
+  return prepare_request(request_, prepare_deadline());
 }
 
-std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(Json retry) const {
-  return prepare_request(retry);
+std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(const Json& retry,
+                                                                SteadyTime deadline) const {
+  return prepare_request(retry, std::min(prepare_deadline(), deadline));
 }
 
 policies::AnswerVerdict ChatCaller::check(const Sanitized& sanitized,
                                           const policies::FinishedAnswer& answer,
                                           bool is_retry) const {
-  return policies::check_answer({.request = request_,
-                                 .sanitized = sanitized,
-                                 .profile = rules_.profile,
-                                 .target = target_,
-                                 .settings = rules_.settings,
-                                 .is_retry = is_retry},
-                                answer);
+  auto verdict = policies::check_answer({.request = request_,
+                                         .sanitized = sanitized,
+                                         .profile = rules_.profile,
+                                         .target = target_,
+                                         .settings = rules_.settings,
+                                         .is_retry = is_retry},
+                                        answer);
+  if (rules_.settings.off[28] || verdict.action != policies::AnswerAction::give) return verdict;
+  if (const auto note = foreign_script(request_, answer.content)) verdict.warnings.push_back(*note);
+  return verdict;
 }
 
 }  // namespace tandem::service

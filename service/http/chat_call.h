@@ -40,8 +40,9 @@ class ChatCaller {
 
   [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare() const;
   // `retry`: a verdict's. An error leaves the first answer as it was.
-  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(Json retry) const;
-  // What becomes of the answer to `sanitized`.
+  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(const Json& retry,
+                                                                    SteadyTime deadline) const;
+  // What becomes of the answer to `sanitized`. R28 is measured here as well.
   [[nodiscard]] policies::AnswerVerdict check(const policies::Sanitized& sanitized,
                                               const policies::FinishedAnswer& answer,
                                               bool is_retry) const;
@@ -56,9 +57,12 @@ class ChatCaller {
   };
   using Shaped = std::variant<policies::Sanitized, wire::ApiError>;
   [[nodiscard]] Shaped shape(const Json& request, const Room& room) const;
-  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_request(const Json& request) const;
+  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_request(
+      const Json& request, SteadyTime deadline) const;
   [[nodiscard]] std::variant<std::unique_ptr<Prompt>, wire::ApiError> prepare_prompt(
-      const protocol::Prepare& prepare) const;
+      const protocol::Prepare& prepare, SteadyTime deadline) const;
+  [[nodiscard]] SteadyTime prepare_deadline() const;
+  void add_notes(ChatTry& attempt) const;
   [[nodiscard]] protocol::Prepare make_prepare(const policies::Sanitized& sanitized) const;
   [[nodiscard]] std::optional<protocol::Constraint> make_constraint(
       const policies::Sanitized& sanitized) const;

@@ -160,8 +160,8 @@ void RepairedRun::take_finish(GenerationEvent event) {
   if (verdict.empty_after_reasoning) receipt_->count_empty_answer();
   const bool content_is_out = options_.stream && !is_blank(choice.answer.content);
   if (verdict.action == AnswerAction::retry_once && !content_is_out) {
-    receipt_->add(std::move(verdict.warnings));
-    if (try_again(event.choice, std::move(*verdict.retry), finish)) return;
+    receipt_->add(verdict.warnings);
+    if (try_again(event.choice, verdict, finish)) return;
     verdict = caller_.check(sent_for(choice), choice.answer, true);  // what is said without one
   }
   receipt_->add(std::move(verdict.warnings));
@@ -178,13 +178,14 @@ void RepairedRun::take_finish(GenerationEvent event) {
 }
 
 // False: there is no second try, the first answer stays.
-bool RepairedRun::try_again(size_t index, Json retry, const FinishEvent& finish) {
+bool RepairedRun::try_again(size_t index, const AnswerVerdict& verdict, const FinishEvent& finish) {
   if (std::chrono::steady_clock::now() >= options_.deadline) return false;
+  const int rule = verdict.empty_after_reasoning ? 23 : 31;
   const auto failed = [&](std::string why) {
-    receipt_->add({{23, {}, "retry_failed", std::move(why)}});
+    receipt_->add({{rule, {}, "retry_failed", std::move(why)}});
     return false;
   };
-  auto prepared = caller_.prepare_retry(std::move(retry));
+  auto prepared = caller_.prepare_retry(*verdict.retry, options_.deadline);
   if (const auto* error = std::get_if<wire::ApiError>(&prepared)) return failed(error->message);
   auto& attempt = std::get<ChatTry>(prepared);
   auto sanitized = std::make_unique<policies::Sanitized>(std::move(attempt.sanitized));
@@ -196,7 +197,7 @@ bool RepairedRun::try_again(size_t index, Json retry, const FinishEvent& finish)
   choice.held.clear();
   choice.answer.content.clear();
   choice.answer_tokens = 0;
-  receipt_->add({{23, {}, {}, "the answer was asked for once more"}});
+  receipt_->add({{rule, {}, {}, "the answer was asked for once more"}});
   return true;
 }
 

@@ -54,7 +54,8 @@ class RepairedRun final : public EventSource {
   void take(GenerationEvent event);
   void take_content(GenerationEvent event);
   void take_finish(GenerationEvent event);
-  bool try_again(size_t index, Json retry, const protocol::FinishEvent& finish);
+  bool try_again(size_t index, const policies::AnswerVerdict& verdict,
+                 const protocol::FinishEvent& finish);
   void give(GenerationEvent event);
   void give_held(Choice& choice);
   [[nodiscard]] bool holds_content(const Choice& choice) const;

@@ -348,6 +348,23 @@ TEST_CASE("repair: refusals of the sanitizer and of a schema name the client's f
   CHECK(param_of("\"seed\":1") == "messages");
 }
 
+TEST_CASE("repair: tools that no template writes, and foreign script in a Korean answer, are told") {
+  TestServer server;
+  const Reply tools = chat(server, kTools);
+  CHECK(tools.header("x-tandem-receipt").find("R17=tools_not_in_template") != std::string::npos);
+  CHECK(chat(server, "\"seed\":1").header("x-tandem-receipt").find("R17") == std::string::npos);
+  server.models.first.script.tokens = {"\uc11c\uc6b8 \u6f22\u5b57"};
+  const auto ask_in = [&](const char* question) {
+    const std::string messages =
+        std::string(R"([{"role":"user","content":")") + question + R"("}])";
+    const Reply reply = ask(server, request("POST", kChat, body("", messages.c_str())));
+    return reply.header("x-tandem-receipt").find("R28=foreign_script") != std::string::npos;
+  };
+  CHECK(ask_in("\ub0a0\uc528"));
+  CHECK_FALSE(ask_in("\ub0a0\uc528 \u6f22\u5b57"));
+  CHECK_FALSE(ask_in("weather"));
+}
+
 TEST_CASE("repair: receipts are counted by rule, with a bounded set of codes") {
   TestServer server;
   server.models.first.script.prepare_warnings = {"tools[0].x: if"};
