@@ -6,6 +6,7 @@
 
 #include "service/http/chat_generation.h"
 #include "service/http/responses_writer.h"
+#include "service/wire/field_reader.h"
 #include "service/wire/responses_request.h"
 
 namespace tandem::service {
@@ -43,7 +44,8 @@ std::variant<std::string, wire::ApiError> continue_earlier(const HandlerContext&
                                "\" of this key; only responses made with store: true are kept",
                            "previous_response_id");
   }
-  auto items = parse_json(stored->items);
+  // A request's own limit would be smaller than what many of them add up to.
+  auto items = parse_json(stored->items, {.bytes_max = stored->items.size()});
   if (!items.ok()) return wire::map_error(items.error());
   if (!items->is_array()) return wire::map_error(make_error(Errc::corrupt, "stored items"));
   if (auto error = wire::add_earlier(request, items->as_array())) return *std::move(error);
@@ -127,6 +129,10 @@ Answer handle_responses(const HandlerContext& context, const Exchange& exchange)
 Answer handle_stored_response(const HandlerContext& context, const Exchange& exchange) {
   const std::string& id = exchange.admission().id_in_path;
   RequestTracker tracker(context.services, exchange, kItemRoute, random_id("req-"));
+  if (exchange.head().query.find("stream=true") != std::string::npos) {
+    return refuse(tracker, wire::api_error(400, wire::kUnsupported,
+                                           "a stored response cannot be streamed", "stream"));
+  }
   const auto stored = find_stored(context, exchange, id);
   if (!stored.ok()) return refuse(tracker, not_stored(stored.error(), id));
   Answer answer;

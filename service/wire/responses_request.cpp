@@ -85,7 +85,7 @@ void read_instructions(FieldReader& body, ResponsesRequest& request) {
   request.origins.push_back({.path = "instructions", .whole = true});
 }
 
-// {"type","name","description","parameters","strict"} to the chat form.
+// {"type","name","description","parameters"} to the chat form.
 std::optional<Json> read_tool(const Json& json, const std::string& path, Problems& problems) {
   FieldReader tool(json, path, problems);
   const auto type = tool.text("type", kWordBytesMax);
@@ -103,7 +103,8 @@ std::optional<Json> read_tool(const Json& json, const std::string& path, Problem
     return std::nullopt;
   }
   Json function = Json::object().set("name", *name);
-  for (const char* key : {"description", "parameters", "strict"}) {
+  // `strict` is left out: templates would show it to the model, and nothing else would come of it.
+  for (const char* key : {"description", "parameters"}) {
     if (const Json* value = tool.find(key)) function.set(key, *value);
   }
   return Json::object().set("type", "function").set("function", std::move(function));

@@ -8,10 +8,27 @@ import openai
 import support
 
 QUESTION = "What is the capital of France?"
-PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
-# The item's events between response.in_progress and the end of the response.
+PLAIN = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+THINKING = {"extra_body": {}, "max_output_tokens": 1500}  # a small limit would switch it off
+WEATHER = "What is the weather in Oslo?"
+# The events of an item, between response.in_progress and the end of the response.
 MESSAGE = ["response.output_item.added", "response.content_part.added", "response.output_text.delta",
            "response.output_text.done", "response.content_part.done", "response.output_item.done"]
+REASONING = [kind.replace("output_text", "reasoning_text") for kind in MESSAGE]
+CALL = ["response.output_item.added", "response.function_call_arguments.delta",
+        "response.function_call_arguments.done", "response.output_item.done"]
+
+
+def tool(name, description, required, **properties):
+    return {"type": "function", "name": name, "description": description, "strict": False,
+            "parameters": {"type": "object", "required": [required],
+                           "properties": {key: {"type": kind} for key, kind in properties.items()}}}
+
+
+# The three tools of the test model's corpus.
+TOOLS = [tool("get_weather", "Weather of a city", "city", city="string", unit="string"),
+         tool("create_ticket", "Open a ticket", "item", item="string", priority="integer"),
+         tool("find_room", "Find a free room", "day", day="string", seats="integer")]
 
 
 class ResponsesTest(unittest.TestCase):
@@ -24,7 +41,7 @@ class ResponsesTest(unittest.TestCase):
 
     def create(self, **options):
         options = {"model": "default", "input": QUESTION, "max_output_tokens": 300, "temperature": 0,
-                   "extra_body": PLAIN, **options}
+                   **PLAIN, **options}
         return self.client.responses.create(**options)
 
     def assert_not_found(self, call, status=openai.NotFoundError):
@@ -52,7 +69,7 @@ class ResponsesTest(unittest.TestCase):
     def test_the_same_as_a_chat(self):
         chat = self.client.chat.completions.create(
             model="default", messages=[{"role": "user", "content": QUESTION}], max_tokens=300, temperature=0,
-            extra_body=PLAIN)
+            **PLAIN)
         answer = self.create()
         self.assertEqual(chat.choices[0].message.content, answer.output_text)
         self.assertEqual(chat.usage.prompt_tokens, answer.usage.input_tokens)
@@ -72,9 +89,8 @@ class ResponsesTest(unittest.TestCase):
         with self.create(stream=True) as stream:
             events = list(stream)
         self.assertEqual(list(range(len(events))), [event.sequence_number for event in events])
-        kinds = [event.type for event in events]
-        shape = [kind for at, kind in enumerate(kinds) if at == 0 or kind != kinds[at - 1]]
-        self.assertEqual(["response.created", "response.in_progress", *MESSAGE, "response.completed"], shape)
+        self.assertEqual(["response.created", "response.in_progress", *MESSAGE, "response.completed"],
+                         self.shape(events))
         text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
         self.assertEqual(whole.output_text, text)
         done = next(event for event in events if event.type == "response.output_text.done")
@@ -89,7 +105,7 @@ class ResponsesTest(unittest.TestCase):
 
     def test_the_sdks_own_accumulator(self):
         with self.client.responses.stream(model="default", input=QUESTION, temperature=0, max_output_tokens=300,
-                                          extra_body=PLAIN) as stream:
+                                          **PLAIN) as stream:
             seen = [event.type for event in stream]
             final = stream.get_final_response()
         self.assertIn("response.output_text.delta", seen)
@@ -101,6 +117,73 @@ class ResponsesTest(unittest.TestCase):
         self.assertGreater(len(part.logprobs), 3)
         self.assertEqual(part.text, "".join(entry.token for entry in part.logprobs))
         self.assertTrue(all(entry.logprob <= 0 and len(entry.top_logprobs) == 2 for entry in part.logprobs))
+
+    def shape(self, events):
+        """Kinds of events, a run of the same as one."""
+        kinds = [event.type for event in events]
+        return [kind for at, kind in enumerate(kinds) if at == 0 or kind != kinds[at - 1]]
+
+    # --- Thoughts ---
+
+    def test_a_thought_is_an_item_of_its_own(self):
+        for stream in (False, True):
+            with self.subTest(stream=stream):
+                if stream:
+                    with self.create(**THINKING, stream=True) as events:
+                        events = list(events)
+                    self.assertEqual(["response.created", "response.in_progress", *REASONING, *MESSAGE,
+                                      "response.completed"], self.shape(events))
+                    answer = events[-1].response
+                    thought = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+                    self.assertEqual(thought, answer.output[0].content[0].text)
+                else:
+                    answer = self.create(**THINKING)
+                self.assertEqual(["reasoning", "message"], [item.type for item in answer.output])
+                self.assertIn("capital of France", answer.output[0].content[0].text)
+                self.assertNotIn("think>", answer.output_text + answer.output[0].content[0].text)
+                self.assertIn("Paris", answer.output_text)
+                self.assertGreater(answer.usage.output_tokens_details.reasoning_tokens, 5)
+        quiet = self.create(**THINKING, reasoning={"effort": "none"})
+        self.assertEqual(["message"], [item.type for item in quiet.output])
+
+    # --- Tools ---
+
+    def check_call(self, answer, kinds):
+        self.assertEqual("completed", answer.status)
+        self.assertEqual(kinds, [item.type for item in answer.output])
+        call = answer.output[-1]
+        self.assertEqual(("get_weather", {"city": "Oslo"}), (call.name, json.loads(call.arguments)))
+        self.assertTrue(call.call_id)
+        return call
+
+    def test_a_tool_round_trip(self):
+        for thinking in (PLAIN, THINKING):
+            kinds = ["function_call"] if thinking is PLAIN else ["reasoning", "function_call"]
+            asked = self.create(input=WEATHER, tools=TOOLS, store=True, **thinking)
+            call = self.check_call(asked, kinds)
+            result = {"type": "function_call_output", "call_id": call.call_id, "output": '{"temperature": 7}'}
+            after = self.create(input=[result], previous_response_id=asked.id, tools=TOOLS, **thinking)
+            self.assertEqual("message", after.output[-1].type)
+            self.assertTrue(after.output_text.strip())
+            by_hand = self.create(input=[{"role": "user", "content": WEATHER}, *asked.output, result], tools=TOOLS,
+                                  **thinking)
+            self.assertEqual((after.output_text, after.usage.input_tokens),
+                             (by_hand.output_text, by_hand.usage.input_tokens))
+
+    def test_a_streamed_call(self):
+        with self.create(input=WEATHER, tools=TOOLS, stream=True, **THINKING) as stream:
+            events = list(stream)
+        self.assertEqual(["response.created", "response.in_progress", *REASONING, *CALL, "response.completed"],
+                         self.shape(events))
+        call = self.check_call(events[-1].response, ["reasoning", "function_call"])
+        done = next(event for event in events if event.type == "response.function_call_arguments.done")
+        self.assertEqual((call.id, call.name, call.arguments), (done.item_id, done.name, done.arguments))
+
+    def test_tool_choice(self):
+        none = self.create(input=WEATHER, tools=TOOLS, tool_choice="none")
+        self.assertEqual(["message"], [item.type for item in none.output])
+        forced = self.create(input=WEATHER, tools=TOOLS, tool_choice="required")
+        self.assertEqual(["get_weather"], [item.name for item in forced.output if item.type == "function_call"])
 
     # --- Stored responses ---
 

@@ -207,6 +207,8 @@ TEST_CASE("responses: what was not stored, is another key's or was deleted is no
   CHECK(with_key(server, "GET", path, "other").error_code() == "response_not_found");
   CHECK(with_key(server, "DELETE", path, "other").status == 404);
   CHECK(with_key(server, "GET", path, "good").status == 200);
+  CHECK(with_key(server, "GET", path + "?include=x", "good").status == 200);
+  CHECK(with_key(server, "GET", path + "?stream=true", "good").status == 400);
   const Reply deleted = with_key(server, "DELETE", path, "good");
   CHECK(deleted.status == 200);
   CHECK(deleted.body == R"({"id":")" + id + R"(","object":"response","deleted":true})");
