@@ -32,6 +32,7 @@ Plan make_plan(const PlanInput& input) {
       {"kv", input.kv_bytes},
       {"recurrent_state", input.recurrent_bytes_per_sequence * input.slots},
       {"workspace", input.workspace_bytes},
+      {"masks", input.mask_bytes},
       {"tokenizer", input.tokenizer_bytes},
       {"host", input.host_bytes},
   };

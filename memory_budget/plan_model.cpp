@@ -162,6 +162,7 @@ Result<ModelPlan> plan_model(const ModelShape& shape, const ModelSettings& setti
       {"recurrent_state", capped_product(recurrent, settings.slots)},
       {"draft_head", draft_bytes(shape, settings)},
       {"workspace", workspace_bytes(shape, settings)},
+      {"masks", shape.engine.has_value() ? shape.engine->mask_bytes : 0},
       {"graphs", 0},  // operations are launched one by one: nothing is captured
       {"tokenizer", tokenizer_bytes(shape)},
       {"host", host},

@@ -337,6 +337,7 @@ Result<void> read_engine(const Json& described, ModelShape& shape) {
   TRY_ASSIGN(out.recurrent_bytes, field_integer(*figures, path + "recurrent_bytes", bytes));
   TRY_ASSIGN(out.workspace_bytes, field_integer(*figures, path + "workspace_bytes", bytes));
   TRY_ASSIGN(out.tokenizer_bytes, field_integer(*figures, path + "tokenizer_bytes", bytes));
+  TRY_ASSIGN(out.mask_bytes, field_integer(*figures, path + "mask_bytes", bytes));
   return {};
 }
 

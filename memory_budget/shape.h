@@ -44,6 +44,7 @@ struct EngineFigures {
   int64_t recurrent_bytes = 0;
   int64_t workspace_bytes = 0;
   int64_t tokenizer_bytes = 0;
+  int64_t mask_bytes = 0;
 };
 
 struct ModelShape {

@@ -138,6 +138,7 @@ Result<Json> own_figures(const GgufFile& file, int64_t tokenizer_bytes,
                        {"page_bytes", input.kv_bytes_per_page},
                        {"recurrent_bytes", input.recurrent_bytes_per_sequence},
                        {"workspace_bytes", input.workspace_bytes},
+                       {"mask_bytes", input.mask_bytes},
                        {"tokenizer_bytes", input.tokenizer_bytes}});
 }
 

@@ -75,6 +75,7 @@ void print_models(const budget::BoxPlan& plan) {
   print_row("recurrent state", plan, "recurrent_state");
   print_row("draft head", plan, "draft_head");
   print_row("workspace", plan, "workspace");
+  print_row("masks of grammars", plan, "masks");
   print_row("graphs", plan, "graphs");
   print_row("tokenizer", plan, "tokenizer");
   print_row("host part", plan, "host");

@@ -113,9 +113,11 @@ TEST_CASE("plan of a model: what the engine says of itself replaces the formulas
                                {"page_bytes", 2'097'152},
                                {"recurrent_bytes", 156'893'184},
                                {"workspace_bytes", 143'595'776},
+                               {"mask_bytes", 16 << 20},
                                {"tokenizer_bytes", 12'345}}));
   const ModelPlan plan = plan_of(described, {});
   CHECK(plan.term("workspace") == 143'595'776);
+  CHECK(plan.term("masks") == 16 << 20);
   CHECK(plan.term("tokenizer") == 12'345);
   // The formula that stands in for it is near: within 5 %.
   const int64_t formula = plan_of(qwen35_27b(), {}).term("workspace");

@@ -11,6 +11,7 @@ const PlanInput kInput{.weights_bytes = 1'000'000,
                        .recurrent_bytes_per_sequence = 1000,
                        .slots = 4,
                        .workspace_bytes = 50'000,
+                       .mask_bytes = 9'000,
                        .tokenizer_bytes = 7'000,
                        .host_bytes = 30'000};
 
@@ -19,8 +20,8 @@ TEST_CASE("plan: terms are named and sum up") {
   int64_t sum = 0;
   for (const PlanTerm& term : plan.terms) sum += term.bytes;
   CHECK(sum == plan.total_bytes);
-  CHECK(plan.total_bytes == 1'000'000 + 64 * 4096 + 4000 + 50'000 + 7'000 + 30'000);
-  REQUIRE(plan.terms.size() == 6);
+  CHECK(plan.total_bytes == 1'000'000 + 64 * 4096 + 4000 + 50'000 + 9'000 + 7'000 + 30'000);
+  REQUIRE(plan.terms.size() == 7);
   CHECK(plan.terms[1].name == "kv");
   CHECK(plan.terms[2].bytes == 4000);
 }
@@ -52,10 +53,10 @@ TEST_CASE("plan: text and JSON") {
   const Plan plan = make_plan(input);
   CHECK(plan_text(plan) ==
         "weights 94.0 MiB, kv 0.0 MiB, recurrent_state 0.0 MiB, workspace 0.0 MiB, "
-        "tokenizer 0.0 MiB, host 0.5 MiB; total 94.5 MiB");
+        "masks 0.0 MiB, tokenizer 0.0 MiB, host 0.5 MiB; total 94.5 MiB");
   const Json json = plan_to_json(plan);
   CHECK(json.find("total_bytes")->as_integer() == plan.total_bytes);
-  CHECK(json.find("terms")->as_array().size() == 6);
+  CHECK(json.find("terms")->as_array().size() == 7);
 }
 
 }  // namespace
