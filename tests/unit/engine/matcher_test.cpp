@@ -231,6 +231,28 @@ TEST_CASE("a vocabulary without the bytes of a grammar") {
   CHECK(tokens_of(words, 4) == std::vector<int32_t>{3});
 }
 
+TEST_CASE("letters that lead away from a near end are not taken as one run") {
+  // [a-f] 0, or [a-f] [a-f]+ 01234: the second letter costs four tokens more.
+  GrammarBuilder b;
+  ByteSet letters;
+  letters.add_range('a', 'f');
+  const GrammarPart letter = b.byte_of(letters);
+  const GrammarPart far = b.sequence(std::array{b.repeat(letter, 1, -1), b.literal("01234")});
+  const auto grammar = b.build(b.sequence(std::array{letter, b.choice(std::array{b.literal("0"), far})}));
+  const std::vector<std::string> texts = {"a", "ab", "abc", "0", "1", "2", "3", "4"};
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  const TokenTrie trie = TokenTrie::build(views, {});
+  const Result<MatcherTables> tables = MatcherTables::build(*grammar, trie);
+  REQUIRE(tables->tokens_min() == 2);
+  MaskCache cache(trie);
+  std::vector<uint64_t> words(trie.mask_words());
+  GrammarMatcher matcher(*tables);
+  REQUIRE(matcher.mask(cache, words, 5).ok());
+  CHECK(tokens_of(words, 8) == std::vector<int32_t>{0});
+  REQUIRE(matcher.mask(cache, words, 6).ok());
+  CHECK(tokens_of(words, 8) == std::vector<int32_t>{0, 1, 2});
+}
+
 // S -> '[' S ']' | 'x', as two rules so that nothing is a tail call.
 Grammar brackets() {
   GrammarBuilder b;
