@@ -102,10 +102,17 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
           .can_end = closed.can_end};
   for (const StackItem& item : items) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
-    if (info.run <= set.run) continue;
-    set.run = info.run;
-    set.run_outside = info.run_outside;
-    set.run_tokens = add_costs(info.tokens_to_end, frames.tokens_to_end(item.frame));
+    const uint32_t frame_tokens = frames.tokens_to_end(item.frame);
+    if (info.run > set.run) {
+      set.run = info.run;
+      set.run_outside = info.run_outside;
+      set.run_tokens = add_costs(info.tokens_to_end, frame_tokens);
+    }
+    if (info.wide_run > set.wide_run) {
+      set.wide_run = info.wide_run;
+      set.wide_outside = info.run_outside;
+      set.wide_tokens = add_costs(info.wide_tokens, frame_tokens);
+    }
   }
   sets_.push_back(set);
   hashes_.push_back(hash);

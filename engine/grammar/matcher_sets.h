@@ -25,8 +25,11 @@ class StackSets {
     // Of one of its items (MatcherTables::StateInfo), with the tokens that are left along its run.
     uint32_t run_outside = UINT32_MAX;
     uint32_t run_tokens = 0;
+    uint32_t wide_outside = UINT32_MAX;
+    uint32_t wide_tokens = 0;
     uint32_t row = UINT32_MAX;
     uint8_t run = 0;
+    uint8_t wide_run = 0;
     bool can_end = false;
   };
 

@@ -1,12 +1,12 @@
 #include "engine/grammar/matcher_tables.h"
 
 #include <algorithm>
-#include <bit>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "engine/grammar/grammar_cost.h"
+#include "engine/grammar/matcher_runs.h"
 
 namespace tandem::engine {
 namespace {
@@ -14,24 +14,11 @@ namespace {
 // 4 MiB of tables; states past that are walked edge by edge.
 constexpr size_t kLayoutsMax = 16384;
 
-int size_of(const ByteSet& set) {
-  int count = 0;
-  for (const uint64_t word : set.words) count += std::popcount(word);
-  return count;
-}
-
 bool overlaps(const ByteSet& a, const ByteSet& b) {
   for (size_t i = 0; i < 4; ++i) {
     if ((a.words[i] & b.words[i]) != 0) return true;
   }
   return false;
-}
-
-bool contains(const ByteSet& outer, const ByteSet& inner) {
-  for (size_t i = 0; i < 4; ++i) {
-    if ((inner.words[i] & ~outer.words[i]) != 0) return false;
-  }
-  return true;
 }
 
 uint8_t first_byte(const ByteSet& set) {
@@ -61,7 +48,7 @@ Result<MatcherTables> MatcherTables::build(Grammar grammar, const TokenTrie& tri
                       "the model's vocabulary cannot write any text of the grammar");
   }
   tables.find_layouts();
-  tables.find_runs();
+  find_runs(tables.grammar_, tables.infos_);
   return tables;
 }
 
@@ -134,64 +121,6 @@ void MatcherTables::find_layouts() {
       }
     }
     infos_[state].layout = found->second;
-  }
-}
-
-const Grammar::Edge* MatcherTables::widest_edge(uint32_t state) const {
-  const Grammar::Edge* widest = nullptr;
-  int most = 0;
-  for (const Grammar::Edge& edge : grammar_.edges(state)) {
-    if (edge.rule >= 0) continue;
-    const int size = size_of(grammar_.sets()[edge.set]);
-    if (size <= most) continue;
-    most = size;
-    widest = &edge;
-  }
-  return widest;
-}
-
-// A run goes along the widest edges while their sets do not shrink. Followed forwards along a path, then
-// filled in backwards.
-void MatcherTables::find_runs() {
-  std::vector<const Grammar::Edge*> widest(infos_.size());
-  for (uint32_t state = 0; state < infos_.size(); ++state) widest[state] = widest_edge(state);
-  std::unordered_map<uint32_t, uint32_t> outside;  // by set
-  enum class Mark : uint8_t { fresh, on_path, done };
-  std::vector<Mark> marks(infos_.size(), Mark::fresh);
-  std::vector<uint32_t> path;
-  const auto goes_on = [&](uint32_t state) {
-    const Grammar::Edge* edge = widest[state];
-    const Grammar::Edge* next = widest[edge->target];
-    return next != nullptr && contains(grammar_.sets()[next->set], grammar_.sets()[edge->set]) &&
-           infos_[edge->target].tokens_to_end <= infos_[state].tokens_to_end;
-  };
-  for (uint32_t first = 0; first < infos_.size(); ++first) {
-    uint32_t state = first;
-    while (widest[state] != nullptr && marks[state] == Mark::fresh) {
-      marks[state] = Mark::on_path;
-      path.push_back(state);
-      if (!goes_on(state)) break;
-      state = widest[state]->target;
-    }
-    for (; !path.empty(); path.pop_back()) {
-      const uint32_t at = path.back();
-      StateInfo& info = infos_[at];
-      const Grammar::Edge* edge = widest[at];
-      // On a circle all sets are equal, and so are the costs.
-      uint8_t run = 1;
-      if (goes_on(at)) {
-        const bool circle = marks[edge->target] == Mark::on_path;
-        const uint8_t next = circle ? kRunEndless : infos_[edge->target].run;
-        run = next == kRunEndless ? kRunEndless : static_cast<uint8_t>(next + 1);
-      } else if (infos_[edge->target].tokens_to_end > info.tokens_to_end) {
-        run = 0;
-      }
-      const auto [found, fresh] = outside.try_emplace(edge->set, 0);
-      if (fresh) found->second = TokenTrie::classes_outside(grammar_.sets()[edge->set]);
-      info.run = run;
-      info.run_outside = found->second;
-      marks[at] = Mark::done;
-    }
   }
 }
 

@@ -22,24 +22,31 @@
 
 namespace tandem::engine {
 
-class MatcherTables {
- public:
+struct MatcherStateInfo {
   static constexpr uint32_t kNoLayout = UINT32_MAX;
-  static constexpr uint8_t kNoEdge = 0xFF;
   static constexpr uint8_t kRunEndless = 0xFF;
 
-  struct StateInfo {
-    uint32_t tokens_to_end = 0;
-    // Edges by byte: kNoLayout when the state calls rules or two edges read one byte.
-    uint32_t layout = kNoLayout;
-    // From here `run` bytes of the run's set, whatever they are, stay in the rule, and no state on the way has
-    // more tokens_to_end. run_outside: the byte classes (TokenTrie) that are not wholly in the set.
-    uint32_t run_outside = UINT32_MAX;
-    uint8_t run = 0;
-    bool calls = false;  // some edge calls a rule
-    bool ends = false;   // the rule may end here without a byte more
-    bool tail = false;   // ends and has no edges: nothing comes back here
-  };
+  uint32_t tokens_to_end = 0;
+  // Edges by byte: kNoLayout when the state calls rules or two edges read one byte.
+  uint32_t layout = kNoLayout;
+  // From here `run` bytes of the run's set, whatever they are, stay in the rule, and no state on the way has
+  // more tokens_to_end. run_outside: the byte classes (TokenTrie) that are not wholly in the set.
+  uint32_t run_outside = UINT32_MAX;
+  // The same for `wide_run` characters: bytes of the run's set, or well-formed UTF-8 of several bytes, the
+  // last of them perhaps cut; wide_tokens: no state on the way has more tokens_to_end.
+  uint32_t wide_tokens = 0;
+  uint8_t wide_run = 0;
+  uint8_t run = 0;
+  bool calls = false;  // some edge calls a rule
+  bool ends = false;   // the rule may end here without a byte more
+  bool tail = false;   // ends and has no edges: nothing comes back here
+};
+
+class MatcherTables {
+ public:
+  static constexpr uint32_t kNoLayout = MatcherStateInfo::kNoLayout;
+  static constexpr uint8_t kNoEdge = 0xFF;
+  using StateInfo = MatcherStateInfo;
 
   [[nodiscard]] static Result<MatcherTables> build(Grammar grammar, const TokenTrie& trie);
 
@@ -66,8 +73,6 @@ class MatcherTables {
   void find_token_costs();
   void add_path_moves(uint32_t state, std::vector<struct CostMove>& moves) const;
   void find_layouts();
-  void find_runs();
-  [[nodiscard]] const Grammar::Edge* widest_edge(uint32_t state) const;
 
   Grammar grammar_;
   const TokenTrie* trie_ = nullptr;

@@ -73,6 +73,14 @@ bool TrieWalk::walk(const MatcherTables& tables, FrameStore& frames, uint32_t to
     const TokenTrie::Node& node = trie.node(i);
     const uint32_t depth = node.depth - base;
     if (sets_.size() >= StackSets::kSetsMax) make_room(depth - 1);
+    const StackSets::Set& from = sets_[path_[depth - 1]];
+    if (node.wide && node.height < from.wide_run && from.wide_tokens <= tokens_left &&
+        (node.classes_below & TokenTrie::kAsciiClasses & from.wide_outside) == 0) {
+      if (setting) set_bits(trie.tokens_of_subtree(i), words);
+      most = std::max(most, from.wide_tokens);
+      i = node.subtree_end;
+      continue;
+    }
     const uint32_t set = sets_.next(tables, frames, path_[depth - 1], node.byte);
     if (set == StackSets::kDead) {
       if (!setting) clear_bits(trie.tokens_of_subtree(i), words);

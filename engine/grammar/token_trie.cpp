@@ -110,6 +110,7 @@ TokenTrie TokenTrie::build(std::span<const std::string_view> bytes,
   }
   trie.add_nodes(sorted);
   trie.close_nodes();
+  trie.find_wide_nodes();
   return trie;
 }
 
@@ -150,6 +151,49 @@ void TokenTrie::close_nodes() {
     parent.subtree_end = std::max(parent.subtree_end, node.subtree_end);
     parent.height = std::max<uint8_t>(parent.height, static_cast<uint8_t>(node.height + 1));
     parent.classes_below |= node.classes_below | uint32_t{1} << class_of(node.byte);
+  }
+}
+
+// Forwards what each node's bytes want next, backwards whether all below is well-formed.
+void TokenTrie::find_wide_nodes() {
+  enum : uint8_t { kWhole, kOne, kTwo, kThree, kAfterE0, kAfterED, kAfterF0, kAfterF4, kBad };
+  const auto next = [](uint8_t state, uint8_t byte) -> uint8_t {
+    const auto within = [byte](uint8_t first, uint8_t last, uint8_t then) -> uint8_t {
+      return byte >= first && byte <= last ? then : uint8_t{kBad};
+    };
+    switch (state) {
+      case kOne: return within(0x80, 0xBF, kWhole);
+      case kTwo: return within(0x80, 0xBF, kOne);
+      case kThree: return within(0x80, 0xBF, kTwo);
+      case kAfterE0: return within(0xA0, 0xBF, kOne);
+      case kAfterED: return within(0x80, 0x9F, kOne);
+      case kAfterF0: return within(0x90, 0xBF, kTwo);
+      case kAfterF4: return within(0x80, 0x8F, kTwo);
+      case kWhole: break;
+      default: return kBad;
+    }
+    if (byte < 0x80) return kWhole;
+    if (byte >= 0xC2 && byte <= 0xDF) return kOne;
+    if (byte == 0xE0) return kAfterE0;
+    if (byte == 0xED) return kAfterED;
+    if (byte >= 0xE1 && byte <= 0xEF) return kTwo;
+    if (byte == 0xF0) return kAfterF0;
+    if (byte == 0xF4) return kAfterF4;
+    return within(0xF1, 0xF3, kThree);
+  };
+  const auto count = static_cast<uint32_t>(node_count());
+  std::vector<uint8_t> states(count, kWhole);  // after the node's bytes
+  std::array<uint8_t, kTokenBytesMax + 1> path{};
+  for (uint32_t i = 1; i < count; ++i) {
+    Node& node = nodes_[i];
+    const uint8_t before = path[size_t{node.depth} - 1];
+    states[i] = path[node.depth] = next(before, node.byte);
+    node.wide = before == kWhole && node.byte >= 0x80;
+  }
+  uint32_t bad = UINT32_MAX;  // the first malformed node behind the one in hand
+  for (uint32_t i = count; i-- > 1;) {
+    if (states[i] == kBad) bad = i;
+    nodes_[i].wide = nodes_[i].wide && bad >= nodes_[i].subtree_end;
   }
 }
 

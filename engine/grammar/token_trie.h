@@ -34,6 +34,7 @@ struct TokenTrieOptions {
 class TokenTrie {
  public:
   static constexpr size_t kTokenBytesMax = 255;
+  static constexpr uint32_t kAsciiClasses = 0x00FF'FFFF;  // classes of bytes below 0x80
 
   struct Node {
     uint32_t subtree_end = 0;   // the first node behind the subtree
@@ -42,6 +43,9 @@ class TokenTrie {
     uint8_t byte = 0;
     uint8_t depth = 0;          // bytes up to and with this node
     uint8_t height = 0;         // most bytes below this node
+    // Starts a UTF-8 character of several bytes, and from here on all bytes of the subtree are well-formed,
+    // but that the last character of a token may be cut.
+    bool wide = false;
   };
 
   [[nodiscard]] static TokenTrie from_tokenizer(const Tokenizer& tokenizer,
@@ -88,6 +92,7 @@ class TokenTrie {
   TokenTrie() = default;
   void add_nodes(std::span<const int32_t> sorted);
   void close_nodes();
+  void find_wide_nodes();
 
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;

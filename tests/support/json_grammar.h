@@ -36,6 +36,15 @@ class JsonRules {
     b_.define_rule(rule, quoted(b_.repeat(character(), least, most)));
     return b_.call(rule);
   }
+  // The same texts in another shape: what is not plain ASCII is a rule of its own.
+  Part called_string() {
+    const uint32_t wide = b_.declare_rule(), escape = b_.declare_rule(), rule = b_.declare_rule();
+    b_.define_rule(wide, wide_character());
+    b_.define_rule(escape, escaped());
+    const Part one = b_.choice(std::array{plain(), b_.call(wide), b_.call(escape)});
+    b_.define_rule(rule, quoted(b_.repeat(one, 0, -1)));
+    return b_.call(rule);
+  }
   Part one_of(const std::vector<std::string>& words) {
     std::vector<Part> parts;
     for (const std::string& word : words) parts.push_back(b_.literal('"' + word + '"'));
@@ -78,24 +87,30 @@ class JsonRules {
     return b_.sequence(std::array{b_.literal("\""), inner, b_.literal("\"")});
   }
   // One character of a JSON string: UTF-8 without surrogates, or an escape.
-  Part character() {
-    ByteSet plain;
-    plain.add_range(0x20, 0x21);
-    plain.add_range(0x23, 0x5B);
-    plain.add_range(0x5D, 0x7F);
+  Part character() { return b_.choice(std::array{plain(), wide_character(), escaped()}); }
+  Part plain() {
+    ByteSet set;
+    set.add_range(0x20, 0x21);
+    set.add_range(0x23, 0x5B);
+    set.add_range(0x5D, 0x7F);
+    return b_.byte_of(set);
+  }
+  Part wide_character() {
     const Part tail = range(0x80, 0xBF);
-    const Part hex = any_of("0123456789abcdefABCDEF");
     return b_.choice(std::array{
-        b_.byte_of(plain), b_.sequence(std::array{range(0xC2, 0xDF), tail}),
+        b_.sequence(std::array{range(0xC2, 0xDF), tail}),
         b_.sequence(std::array{range(0xE0, 0xE0), range(0xA0, 0xBF), tail}),
         b_.sequence(std::array{range(0xE1, 0xEC), tail, tail}),
         b_.sequence(std::array{range(0xED, 0xED), range(0x80, 0x9F), tail}),
         b_.sequence(std::array{range(0xEE, 0xEF), tail, tail}),
         b_.sequence(std::array{range(0xF0, 0xF0), range(0x90, 0xBF), tail, tail}),
         b_.sequence(std::array{range(0xF1, 0xF3), tail, tail, tail}),
-        b_.sequence(std::array{range(0xF4, 0xF4), range(0x80, 0x8F), tail, tail}),
-        b_.sequence(std::array{b_.literal("\\"), any_of("\"\\/bfnrt")}),
-        b_.sequence(std::array{b_.literal("\\u"), hex, hex, hex, hex})});
+        b_.sequence(std::array{range(0xF4, 0xF4), range(0x80, 0x8F), tail, tail})});
+  }
+  Part escaped() {
+    const Part hex = any_of("0123456789abcdefABCDEF");
+    return b_.choice(std::array{b_.sequence(std::array{b_.literal("\\"), any_of("\"\\/bfnrt")}),
+                                b_.sequence(std::array{b_.literal("\\u"), hex, hex, hex, hex})});
   }
   Part number_part() {
     const Part digit = range('0', '9');

@@ -84,6 +84,7 @@ Grammar people() {
   const auto item = json.object({{"name", json.short_string(2, 6)},
                                  {"role", json.one_of({"administrator", "admin", "guest"})},
                                  {"scores", json.list(json.number())},
+                                 {"note", json.called_string()},
                                  {"any", json.value()}});
   auto grammar = builder.build(json.list(item));
   REQUIRE(grammar.ok());
@@ -102,7 +103,9 @@ void check_vocabulary(const std::filesystem::path& path, size_t positions_min) {
   REQUIRE(tables.ok());
   MaskCache cache(trie);
   const std::string text =
-      R"([{"name": "A\u00e9b", "role":"admin", "scores": [1.5,0, -2e3], "any": {"k": ["\n)"
+      R"([{"name": "A\u00e9b", "role":"admin", "scores": [1.5,0, -2e3], "note":"a \"\u0041)"
+      "\xE4\xBD\xA0\xC3\xA9 z"
+      R"(", "any": {"k": ["\n)"
       "\xE4\xBD\xA0\xF0\x9F\x98\x80 word\", null, true, {\"x\":\"\"}]}}]";
   const auto tokens = tokenizer->encode(text);
   REQUIRE(tokens.ok());
