@@ -57,6 +57,7 @@ Result<AnswerText> AnswerText::create(protocol::Submit& submit, const TextSide& 
   TRY_ASSIGN(policies::ParseOptions options,
              options_from(*submit.format, std::exchange(out.stop_texts_, {})));
   if (!options.off[24]) out.thought_end_ = policies::thought_end(options.syntax);
+  out.thinking_open_ = options.thinking_open && !out.thought_end_.marker.empty();
   out.parser_.emplace(std::move(options));
   submit.format.reset();
   return out;

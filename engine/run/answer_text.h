@@ -47,8 +47,9 @@ class AnswerText {
 
   [[nodiscard]] const std::string& stop_sequence() const { return stop_sequence_; }
   [[nodiscard]] bool in_reasoning() const { return parser_ && parser_->in_reasoning(); }
-  // What ends a thought of this format; empty when there is none.
-  [[nodiscard]] std::string_view thought_end() const { return thought_end_; }
+  // What ends a thought of this format; empty when it has none.
+  [[nodiscard]] const policies::ThoughtEnd& thought_end() const { return thought_end_; }
+  [[nodiscard]] bool thinking_open() const { return thinking_open_; }  // from the first token on
 
  private:
   AnswerText(std::unique_ptr<TextDecoder> decoder, StopMatcher stops,
@@ -61,7 +62,8 @@ class AnswerText {
   StopMatcher stops_;  // without a format
   std::vector<std::string> stop_texts_;
   std::optional<policies::AnswerParser> parser_;
-  std::string_view thought_end_;
+  policies::ThoughtEnd thought_end_;
+  bool thinking_open_ = false;
   std::string stop_sequence_;
 };
 

@@ -6,6 +6,13 @@
 #include <cerrno>
 
 namespace tandem::engine {
+namespace {
+
+size_t bytes_of(const ConstraintPtr& constraint) {
+  return constraint == nullptr ? 0 : constraint->tables.memory_bytes();
+}
+
+}  // namespace
 
 bool Connection::receive() {
   constexpr size_t kReadBytes = size_t{64} << 10;
@@ -78,7 +85,8 @@ std::optional<IdUse> Connection::use_of(uint64_t request_id) const {
 void Connection::free(uint64_t request_id) {
   const auto at = ids_.find(request_id);
   if (at == ids_.end()) return;
-  prompt_tokens_ -= static_cast<int64_t>(at->second.prompt.size());
+  prompt_tokens_ -= static_cast<int64_t>(at->second.prompt.tokens.size());
+  constraint_bytes_ -= bytes_of(at->second.prompt.constraint);
   ids_.erase(at);
 }
 
@@ -92,22 +100,29 @@ bool Connection::given_up(uint64_t request_id) const {
   return at == ids_.end() || at->second.given_up;
 }
 
-Result<void> Connection::keep_prompt(uint64_t request_id, std::vector<int32_t> tokens) {
+Result<void> Connection::keep_prompt(uint64_t request_id, KeptPrompt prompt) {
   const auto at = ids_.find(request_id);
   CHECK(at != ids_.end() && at->second.use == IdUse::preparing);
-  const auto count = static_cast<int64_t>(tokens.size());
+  const auto count = static_cast<int64_t>(prompt.tokens.size());
   if (count > limits_.prompt_tokens_max - prompt_tokens_) {
     return make_error(Errc::exhausted, "prompt of " + std::to_string(count) + " tokens beside " +
                                            std::to_string(prompt_tokens_) + " kept, limit " +
                                            std::to_string(limits_.prompt_tokens_max));
   }
+  const size_t bytes = bytes_of(prompt.constraint);
+  if (bytes > limits_.constraint_bytes_max - constraint_bytes_) {
+    return make_error(Errc::exhausted, "constraint of " + std::to_string(bytes) + " bytes beside " +
+                                           std::to_string(constraint_bytes_) + " kept, limit " +
+                                           std::to_string(limits_.constraint_bytes_max));
+  }
   at->second.use = IdUse::prompt;
-  at->second.prompt = std::move(tokens);
+  at->second.prompt = std::move(prompt);
   prompt_tokens_ += count;
+  constraint_bytes_ += bytes;
   return {};
 }
 
-const std::vector<int32_t>* Connection::prompt(uint64_t request_id) const {
+const KeptPrompt* Connection::prompt(uint64_t request_id) const {
   const auto at = ids_.find(request_id);
   if (at == ids_.end() || at->second.use != IdUse::prompt) return nullptr;
   return &at->second.prompt;

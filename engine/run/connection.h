@@ -25,6 +25,7 @@ struct ConnectionLimits {
   std::chrono::seconds stall_max{60};        // without a byte taken by the client
   size_t ids_max = 16'384;
   int64_t prompt_tokens_max = int64_t{1} << 24;  // kept, all prompts together
+  size_t constraint_bytes_max = size_t{256} << 20;  // of kept prompts; one that is shared counts each time
 };
 
 enum class IdUse : uint8_t { preparing, prompt, running, asking };
@@ -65,8 +66,8 @@ class Connection {
   [[nodiscard]] bool given_up(uint64_t request_id) const;
 
   // Turns a `preparing` id into a kept prompt. Error: exhausted, with the numbers.
-  Result<void> keep_prompt(uint64_t request_id, std::vector<int32_t> tokens);
-  [[nodiscard]] const std::vector<int32_t>* prompt(uint64_t request_id) const;
+  Result<void> keep_prompt(uint64_t request_id, KeptPrompt prompt);
+  [[nodiscard]] const KeptPrompt* prompt(uint64_t request_id) const;
 
   bool greeted = false;           // hello was answered
   bool close_when_sent = false;
@@ -76,7 +77,7 @@ class Connection {
   struct Entry {
     IdUse use = IdUse::asking;
     bool given_up = false;
-    std::vector<int32_t> prompt;
+    KeptPrompt prompt;
   };
 
   ConnectionId id_;
@@ -89,6 +90,7 @@ class Connection {
   std::optional<SteadyTime> waiting_since_;  // output waits and nothing was taken since
   std::map<uint64_t, Entry> ids_;
   int64_t prompt_tokens_ = 0;
+  size_t constraint_bytes_ = 0;
 };
 
 }  // namespace tandem::engine

@@ -147,7 +147,7 @@ Json engine_to_json(const GgufFile& file, const EngineOptions& options) {
   const SystemClock clock;
   const auto text = ModelText::load(file.metadata(), clock);
   const auto tokenizer_bytes =
-      text.ok() ? static_cast<int64_t>((*text)->tokenizer().memory_bytes()) : 0;
+      text.ok() ? (*text)->memory_bytes() : 0;
   auto figures = own_figures(file, tokenizer_bytes, options);
   Json engine = Json::object({{"runs", text.ok() && figures.ok()}});
   if (!figures.ok()) {

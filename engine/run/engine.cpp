@@ -109,8 +109,11 @@ Result<void> serve(const Process& process, const Result<GgufFile>& file) {
              .batch_tokens = limits.rows_max,
              .chunk_tokens = LoadedModel::kChunkTokens,
              .seed = seed});
+  ConstraintCache constraints(loaded->text->token_trie());
   const PrepareWorkers workers(
-      {.text = *loaded->text, .context_tokens = loaded->facts.context_tokens_max},
+      {.text = *loaded->text,
+       .constraints = constraints,
+       .context_tokens = loaded->facts.context_tokens_max},
       process.prepares, process.io_inbox, kPrepareThreads);
   const auto load_ms = std::chrono::duration_cast<std::chrono::milliseconds>(process.clock.now() -
                                                                              begun);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "engine/run/answer_mask.h"
 #include "engine/run/batch.h"
 #include "kernels/isa.h"
 #include "policies/family_guess.h"
@@ -23,6 +24,8 @@ int64_t usable_cores() {
 int64_t threads_of(const EngineOptions& options) {
   return options.threads > 0 ? options.threads : usable_cores();
 }
+
+constexpr auto kMaskBytes = static_cast<int64_t>(MaskScratch::kCacheBytes);
 
 StepLimits step_limits_from(const EngineOptions& options) {
   const BatchLimits defaults;
@@ -80,8 +83,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
   }
   loaded->step_limits = step_limits_from(options);
   TRY_ASSIGN(const budget::PlanInput input,
-             plan_input(*loaded->model,
-                        static_cast<int64_t>(loaded->text->tokenizer().memory_bytes()), options));
+             plan_input(*loaded->model, loaded->text->memory_bytes(), options));
   log::info("memory plan: " + budget::plan_text(budget::make_plan(input)));
   if (options.memory_limit_bytes > 0) {
     TRY(budget::check_plan(input, options.memory_limit_bytes));
@@ -113,6 +115,7 @@ Result<budget::PlanInput> LoadedModel::plan_input(const Model& model, int64_t to
   input.slots = options.slots;
   input.workspace_bytes =
       Step::workspace_bytes(model, step_limits_from(options)) + scratch_bytes(model, options);
+  input.mask_bytes = kMaskBytes;
   input.tokenizer_bytes = tokenizer_bytes;
   return input;
 }
@@ -125,6 +128,7 @@ Result<void> LoadedModel::allocate(const EngineOptions& options,
   TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes));
   TRY_ASSIGN(const kernels::Isa isa, kernels::isa_choose());
   TRY_ASSIGN(scratch, ledger.reserve(budget::Tag::workspace, scratch_bytes(*model, options)));
+  TRY_ASSIGN(masks, ledger.reserve(budget::Tag::workspace, kMaskBytes));
   compute = std::make_unique<kernels::Compute>(
       kernels::ComputeOptions{.threads = static_cast<int>(threads_of(options)),
                               .isa = isa,

@@ -47,6 +47,7 @@ class LoadedModel {
   budget::Reservation weights;    // mapped read-only, so the pages themselves come and go
   budget::Reservation tokenizer;
   budget::Reservation scratch;    // of the compute threads
+  budget::Reservation masks;      // of constrained answers, kept by the loop
   std::unique_ptr<ModelText> text;
   std::unique_ptr<Model> model;
   std::unique_ptr<StateStore> store;

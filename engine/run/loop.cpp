@@ -41,7 +41,8 @@ Loop::Loop(const Parts& parts, const LoopOptions& options)
     : parts_(parts),
       options_(options),
       batch_limits_(limits_from(parts.runner.limits(), options)),
-      outbox_(parts.io) {}
+      outbox_(parts.io),
+      scratch_(parts.text.token_trie()) {}
 
 Loop::~Loop() = default;
 

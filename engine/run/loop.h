@@ -106,7 +106,7 @@ class Loop {
   Requests waiting_;  // in order of arrival; preempted ones in front
   Requests running_;  // in order of admission: the last is the youngest
   std::set<ConnectionId> paused_;
-  SamplerScratch scratch_;
+  StepScratch scratch_;
   std::vector<StepItem> items_;
   size_t round_ = 0;               // turns the prefill round
   double prefill_us_per_row_ = 0;  // measured; 0: not yet

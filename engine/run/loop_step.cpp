@@ -90,7 +90,7 @@ Result<void> Loop::take_result(Request& request, const BatchPiece& piece, size_t
   if (piece.logits == LogitsFor::all) {
     for (int64_t row = 0; row < piece.count; ++row) {
       TRY(request.score_prompt(first + row, parts_.runner.logits(item, static_cast<size_t>(row)),
-                               scratch_));
+                               scratch_.sampler));
     }
   }
   if (first < request.prompt_tokens()) {

@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/frame.h"
 #include "base/protocol.h"
+#include "engine/run/constraint.h"
 
 namespace tandem::engine {
 
@@ -37,6 +38,7 @@ struct SubmitCommand {
   RequestKey key;
   protocol::Submit submit;
   std::vector<int32_t> prompt;  // not empty, ids inside the vocabulary
+  ConstraintPtr constraint;     // null: none
   SteadyTime received;
 };
 struct CancelCommand {
@@ -82,11 +84,16 @@ struct OutgoingFrames {  // everything of one step for one connection
   std::string bytes;
   std::vector<uint64_t> ended;  // requests whose terminal frame is among them
 };
+// What a client's prepare made: kept by its connection until release.
+struct KeptPrompt {
+  std::vector<int32_t> tokens;
+  ConstraintPtr constraint;
+};
 struct PreparedMessage {  // a worker's answer
   RequestKey key;
   FrameType type = FrameType::failed;
   std::string payload;
-  std::vector<int32_t> prompt;  // kept under the key when type is `prepared`
+  KeptPrompt prompt;            // kept under the key when type is `prepared`
   size_t job_bytes = 0;         // of the job's payload
 };
 struct StateMessage {

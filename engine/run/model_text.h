@@ -21,7 +21,9 @@ class ModelText final : public TextSide {
   // refused with the reason, other prompts work. `clock` outlives it.
   static Result<std::unique_ptr<ModelText>> load(const GgufMetadata& metadata, const Clock& clock);
   ModelText(Key, Tokenizer tokenizer, const Clock& clock)
-      : tokenizer_(std::move(tokenizer)), clock_(clock) {}
+      : tokenizer_(std::move(tokenizer)),
+        trie_(TokenTrie::from_tokenizer(tokenizer_)),
+        clock_(clock) {}
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] bool has_chat_template() const { return template_.has_value(); }
@@ -39,6 +41,12 @@ class ModelText final : public TextSide {
   [[nodiscard]] bool ends_generation(int32_t token) const override {
     return tokenizer_.is_end_of_generation(token);
   }
+  [[nodiscard]] const TokenTrie& token_trie() const override { return trie_; }
+
+  // Heap bytes held, for the ledger.
+  [[nodiscard]] int64_t memory_bytes() const {
+    return static_cast<int64_t>(tokenizer_.memory_bytes() + trie_.memory_bytes());
+  }
 
  private:
   [[nodiscard]] Result<RenderedPrompt> render_chat(const protocol::PrepareChat& chat) const;
@@ -47,6 +55,7 @@ class ModelText final : public TextSide {
                                                      const std::vector<int32_t>& tokens) const;
 
   Tokenizer tokenizer_;
+  TokenTrie trie_;
   const Clock& clock_;
   std::optional<ChatTemplate> template_;
   std::string template_source_;

@@ -21,12 +21,18 @@ Result<PreparedMessage> prepare(const PrepareContext& context, const Json& json)
                                            std::to_string(context.context_tokens) +
                                            ", the answer included");
   }
-  const protocol::Prepared prepared{
+  protocol::Prepared prepared{
       .prompt_tokens = count, .cached_tokens = 0, .boundaries = std::move(prompt.boundaries)};
+  KeptPrompt kept{.tokens = std::move(prompt.tokens), .constraint = {}};
+  if (request.constraint) {
+    TRY_ASSIGN(kept.constraint, context.constraints.get(*request.constraint));
+    prepared.answer_tokens_min = kept.constraint->answer_tokens_min();
+    prepared.warnings = kept.constraint->warnings;
+  }
   return PreparedMessage{.key = {},
                          .type = FrameType::prepared,
                          .payload = prepared.to_json().dump(),
-                         .prompt = std::move(prompt.tokens)};
+                         .prompt = std::move(kept)};
 }
 
 Result<protocol::Text> render(const PrepareContext& context, const Json& json) {

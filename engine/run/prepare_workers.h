@@ -1,5 +1,5 @@
-// The threads that render templates and tokenise, so that a prompt of a megabyte delays neither the
-// step loop nor the io thread. They take jobs from the queue until it is closed and answer to the io
+// The threads that render templates, tokenise and compile constraints, so that a prompt of a megabyte
+// delays neither the step loop nor the io thread. They take jobs from the queue until it is closed and answer to the io
 // thread. Made after the model is loaded; joined by the destructor, which closes the queue.
 #pragma once
 
@@ -13,6 +13,7 @@ namespace tandem::engine {
 
 struct PrepareContext {
   const TextSide& text;
+  ConstraintCache& constraints;
   int64_t context_tokens = 0;  // longer prompts are refused here: they could never be submitted
 };
 

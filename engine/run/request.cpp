@@ -64,18 +64,35 @@ Result<void> check_fits(int64_t prompt, const protocol::Submit& submit, int64_t 
   return {};
 }
 
+// The closing words are tokenised as a whole, as the model has seen them, and their rest alone.
 Result<ThinkingBudget> budget_from(const protocol::Submit& submit, const AnswerText& answer,
-                                   const TextSide& text) {
-  ThinkingBudgetOptions options{.closing = {},
-                                .thinking_tokens_max = submit.thinking_tokens_max,
-                                .answer_tokens_reserved = submit.answer_tokens_reserved};
+                                   int64_t constraint_tokens, const TextSide& text) {
+  ThinkingBudgetOptions options{
+      .closing = {},
+      .after = {},
+      .thinking_tokens_max = submit.thinking_tokens_max,
+      .answer_tokens_reserved = std::max(submit.answer_tokens_reserved, constraint_tokens)};
   const bool wanted = options.thinking_tokens_max >= 0 || options.answer_tokens_reserved > 0;
-  if (wanted && !answer.thought_end().empty()) {
-    TRY_ASSIGN(protocol::Tokens closing,
-               text.tokenize({.content = std::string(answer.thought_end())}));
-    options.closing = std::move(closing.tokens);
-  }
+  const policies::ThoughtEnd& end = answer.thought_end();
+  if (!wanted || end.marker.empty()) return ThinkingBudget(std::move(options));
+  std::string words(end.before);
+  words.append(end.marker).append(end.after);
+  TRY_ASSIGN(protocol::Tokens closing, text.tokenize({.content = std::move(words)}));
+  TRY_ASSIGN(protocol::Tokens after, text.tokenize({.content = std::string(end.after)}));
+  options.closing = std::move(closing.tokens);
+  options.after = std::move(after.tokens);
   return ThinkingBudget(std::move(options));
+}
+
+// With fewer tokens the answer could never be whole.
+Result<void> check_room_for(int64_t answer, int64_t closing, int64_t room) {
+  if (answer + closing <= room) return {};
+  const std::string thought =
+      closing > 0 ? " and " + std::to_string(closing) + " to end the thought" : "";
+  return make_error(Errc::invalid_argument,
+                    "the shortest answer has " + std::to_string(answer) + " tokens" + thought +
+                        ", " + std::to_string(room) + " may be generated",
+                    "max_tokens");
 }
 
 }  // namespace
@@ -93,14 +110,24 @@ Result<std::unique_ptr<Request>> Request::create(SubmitCommand command, const Te
     return make_error(Errc::invalid_argument, "a thinking budget wants an answer format",
                       "thinking_tokens_max");
   }
-  TRY_ASSIGN(AnswerText answer, AnswerText::create(command.submit, text));
-  TRY_ASSIGN(ThinkingBudget thinking, budget_from(command.submit, answer, text));
   const int64_t room = limits.context_tokens - prompt;
   const int64_t tokens_new_max = std::min(command.submit.max_tokens, room);
+  TRY_ASSIGN(AnswerText answer, AnswerText::create(command.submit, text));
+  std::optional<AnswerMask> mask;
+  if (command.constraint != nullptr) {
+    mask.emplace(std::move(command.constraint),
+                 answer.thinking_open() ? answer.thought_end().marker : std::string_view());
+  }
+  const int64_t answer_tokens = mask ? std::max<int64_t>(mask->answer_tokens_min(), 1) : 0;
+  TRY_ASSIGN(ThinkingBudget thinking, budget_from(command.submit, answer, answer_tokens, text));
+  if (mask && tokens_new_max > 0) {
+    TRY(check_room_for(answer_tokens, mask->waits() ? thinking.closing_tokens() : 0, tokens_new_max));
+  }
   return std::make_unique<Request>(Key{}, std::move(command), text,
                                    Parts{.sampler = std::move(sampler),
                                          .answer = std::move(answer),
                                          .thinking = std::move(thinking),
+                                         .mask = std::move(mask),
                                          .tokens_new_max = tokens_new_max});
 }
 
@@ -115,6 +142,7 @@ Request::Request(Key, SubmitCommand command, const TextSide& text, Parts parts)
       sampler_(std::move(parts.sampler)),
       answer_(std::move(parts.answer)),
       thinking_(std::move(parts.thinking)),
+      mask_(std::move(parts.mask)),
       received_(command.received) {}
 
 BatchCandidate Request::candidate(bool connection_paused) const {
@@ -178,28 +206,77 @@ protocol::PromptEvent Request::take_prompt_event() {
   return {.tokens = std::move(prompt_scores_)};
 }
 
-Result<SampledToken> Request::next_token(std::span<const float> logits, SamplerScratch& scratch) {
+Result<SampledToken> Request::next_token(std::span<const float> logits, StepScratch& scratch) {
+  token_forced_ = true;
   const std::optional<int32_t> forced = thinking_.next({.in_reasoning = answer_.in_reasoning(),
                                                         .reasoning_tokens = reasoning_tokens_,
-                                                        .tokens_left = tokens_new_max_ - generated()});
-  token_forced_ = forced.has_value();
-  if (!forced) return sampler_.sample(logits, {}, scratch);
-  SampledToken out{.token = *forced, .logprobs = {}};
+                                                        .tokens_left = tokens_left()});
+  if (forced) return scored_as(*forced, logits, scratch.sampler);
+  TRY_ASSIGN(SampledToken sampled, sample_token(logits, scratch));
+  token_forced_ = false;
+  if (!mask_ || !mask_->waits() || !is_end(sampled.token)) return sampled;
+  // The model has thought enough; the answer it owes comes all the same.
+  thinking_.end_thought();
+  return next_token(logits, scratch);
+}
+
+Result<SampledToken> Request::sample_token(std::span<const float> logits, StepScratch& scratch) {
+  if (!mask_) return sampler_.sample(logits, {}, scratch.sampler);
+  if (!mask_->waits()) {
+    TRY_ASSIGN(const TokenMask mask, mask_->mask(scratch.mask, tokens_left()));
+    return sampler_.sample(logits, mask, scratch.sampler);
+  }
+  TRY_ASSIGN(SampledToken sampled, sampler_.sample(logits, {}, scratch.sampler));
+  if (!mask_->overruns(text_.token_bytes(sampled.token))) return sampled;
+  // Such tokens are taken away one by one until another is chosen.
+  std::vector<uint64_t>& words = scratch.mask.words;
+  words.assign(scratch.mask.cache.trie().mask_words(), ~uint64_t{0});
+  while (mask_->overruns(text_.token_bytes(sampled.token))) {
+    const auto token = static_cast<size_t>(sampled.token);
+    words[token / 64] &= ~(uint64_t{1} << (token % 64));
+    TRY_ASSIGN(sampled, sampler_.sample(logits, words, scratch.sampler));
+  }
+  return sampled;
+}
+
+Result<SampledToken> Request::scored_as(int32_t token, std::span<const float> logits,
+                                        SamplerScratch& scratch) const {
+  SampledToken out{.token = token, .logprobs = {}};
   if (const auto top = sampler_.params().top_logprobs) {
-    TRY_ASSIGN(out.logprobs, compute_logprobs(logits, *forced, *top, scratch));
+    TRY_ASSIGN(out.logprobs, compute_logprobs(logits, token, *top, scratch));
   }
   return out;
 }
 
-Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScratch& scratch,
+// After each token. Forced ones are the thought's, not the answer's.
+Result<void> Request::follow_constraint(int32_t token) {
+  if (!mask_) return {};
+  if (mask_->waits()) {
+    const bool at_marker = mask_->add_thought(text_.token_bytes(token));
+    if (at_marker && !token_forced_) thinking_.write_rest();
+    return {};
+  }
+  if (token_forced_) return {};
+  return mask_->accept(token);
+}
+
+std::optional<protocol::FinishReason> Request::finished(bool stopped) const {
+  if (stopped || (mask_ && mask_->must_end())) return protocol::FinishReason::stop;
+  if (generated() < tokens_new_max_) return std::nullopt;
+  const bool whole = mask_ && mask_->can_end();
+  return whole ? protocol::FinishReason::stop : protocol::FinishReason::length;
+}
+
+Result<TokenOutcome> Request::generate(std::span<const float> logits, StepScratch& scratch,
                                        SteadyTime now) {
   CHECK(credit_ > 0 && generated() < tokens_new_max_);
   TRY_ASSIGN(const SampledToken sampled, next_token(logits, scratch));
   TokenOutcome outcome;
-  if (!token_forced_ && text_.ends_generation(sampled.token) && !submit_.ignore_eos) {
+  if (!token_forced_ && is_end(sampled.token)) {
     outcome.finish = protocol::FinishReason::stop;
     return outcome;
   }
+  TRY(follow_constraint(sampled.token));
   if (!first_token_) first_token_ = now;
   last_token_ = now;
   --credit_;
@@ -213,11 +290,7 @@ Result<TokenOutcome> Request::generate(std::span<const float> logits, SamplerScr
   if (outcome.event->reasoning) ++reasoning_tokens_;
   if (sampled.logprobs) outcome.event->score = scored(sampled.token, *sampled.logprobs);
   outcome.more = std::move(step.more);
-  if (step.stopped) {
-    outcome.finish = protocol::FinishReason::stop;
-  } else if (generated() >= tokens_new_max_) {
-    outcome.finish = protocol::FinishReason::length;
-  }
+  outcome.finish = finished(step.stopped);
   return outcome;
 }
 

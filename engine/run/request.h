@@ -16,6 +16,7 @@
 #include "base/protocol.h"
 #include "base/result.h"
 #include "engine/kv/sequence_state.h"
+#include "engine/run/answer_mask.h"
 #include "engine/run/answer_text.h"
 #include "engine/run/batch.h"
 #include "engine/run/messages.h"
@@ -29,6 +30,13 @@ namespace tandem::engine {
 struct RequestLimits {
   int64_t vocab = 0;
   int64_t context_tokens = 0;  // prompt and answer of one sequence
+};
+
+// Buffers of the loop, reused between requests.
+struct StepScratch {
+  explicit StepScratch(const TokenTrie& trie) : mask(trie) {}
+  SamplerScratch sampler;
+  MaskScratch mask;
 };
 
 // What a generated token means for the client.
@@ -47,8 +55,8 @@ class Request {
   struct Key {};  // only create() makes requests
 
  public:
-  // Errors: too_large (prompt + 1 > context, with the numbers), invalid_argument (sampling, stops,
-  // nothing to do).
+  // Errors: too_large (prompt + 1 > context, with the numbers), invalid_argument (sampling, stops, format,
+  // nothing to do, fewer tokens than the constraint's shortest answer has, with both numbers).
   static Result<std::unique_ptr<Request>> create(SubmitCommand command, const TextSide& text,
                                                  const RequestLimits& limits, uint64_t drawn_seed);
 
@@ -56,6 +64,7 @@ class Request {
     Sampler sampler;
     AnswerText answer;
     ThinkingBudget thinking;
+    std::optional<AnswerMask> mask;
     int64_t tokens_new_max = 0;
   };
   Request(Key, SubmitCommand command, const TextSide& text, Parts parts);
@@ -88,9 +97,9 @@ class Request {
   [[nodiscard]] bool wants_prompt_event() const;
   [[nodiscard]] protocol::PromptEvent take_prompt_event();
   [[nodiscard]] bool scores_only() const { return tokens_new_max_ == 0; }
-  // Samples from the last row, or takes the token that ends a thought. Errors: corrupt logits.
-  Result<TokenOutcome> generate(std::span<const float> logits, SamplerScratch& scratch,
-                                SteadyTime now);
+  // Samples from the last row what the constraint allows, or takes the token that ends a thought.
+  // Errors: corrupt logits; exhausted when the constraint is too ambiguous to follow.
+  Result<TokenOutcome> generate(std::span<const float> logits, StepScratch& scratch, SteadyTime now);
   [[nodiscard]] RequestEnd finish(protocol::FinishReason reason, SteadyTime now);
 
   // --- back-pressure
@@ -101,7 +110,16 @@ class Request {
  private:
   [[nodiscard]] protocol::TokenLogprob named(int32_t token, double logprob) const;
   [[nodiscard]] protocol::ScoredToken scored(int32_t token, const LogprobRow& row) const;
-  Result<SampledToken> next_token(std::span<const float> logits, SamplerScratch& scratch);
+  Result<SampledToken> next_token(std::span<const float> logits, StepScratch& scratch);
+  Result<SampledToken> sample_token(std::span<const float> logits, StepScratch& scratch);
+  Result<SampledToken> scored_as(int32_t token, std::span<const float> logits,
+                                 SamplerScratch& scratch) const;
+  [[nodiscard]] int64_t tokens_left() const { return tokens_new_max_ - generated(); }
+  [[nodiscard]] std::optional<protocol::FinishReason> finished(bool stopped) const;
+  [[nodiscard]] bool is_end(int32_t token) const {
+    return text_.ends_generation(token) && !submit_.ignore_eos;
+  }
+  Result<void> follow_constraint(int32_t token);
 
   RequestKey key_;
   const TextSide& text_;
@@ -115,6 +133,7 @@ class Request {
   Sampler sampler_;
   AnswerText answer_;
   ThinkingBudget thinking_;
+  std::optional<AnswerMask> mask_;
   bool token_forced_ = false;     // the newest token was not sampled
   int64_t reasoning_tokens_ = 0;
   std::vector<protocol::ScoredToken> prompt_scores_;  // one per prompt token once complete

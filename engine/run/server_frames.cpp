@@ -142,7 +142,7 @@ Result<void> Server::handle_submit(Connection& connection, const Frame& frame) {
     fail(connection, id, make_error(Errc::unavailable, "the model is not loaded"));
     return {};
   }
-  const std::vector<int32_t>* prompt = connection.prompt(submit->prompt_id);
+  const KeptPrompt* prompt = connection.prompt(submit->prompt_id);
   if (prompt == nullptr) {
     fail(connection, id, make_error(Errc::not_found, "no prompt " +
                                                          std::to_string(submit->prompt_id),
@@ -151,7 +151,8 @@ Result<void> Server::handle_submit(Connection& connection, const Frame& frame) {
   }
   auto command = std::make_unique<SubmitCommand>();
   command->key = {connection.id(), id};
-  command->prompt = *prompt;
+  command->prompt = prompt->tokens;
+  command->constraint = prompt->constraint;
   command->received = parts_.clock.now();
   command->submit = std::move(*submit);
   to_loop(std::move(command));

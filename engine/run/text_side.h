@@ -12,6 +12,7 @@
 
 #include "base/protocol.h"
 #include "base/result.h"
+#include "engine/grammar/token_trie.h"
 
 namespace tandem::engine {
 
@@ -43,6 +44,8 @@ class TextSide {
   // The following want an id of the vocabulary.
   [[nodiscard]] virtual std::string_view token_bytes(int32_t token) const = 0;
   [[nodiscard]] virtual bool ends_generation(int32_t token) const = 0;
+  // The same vocabulary for masks.
+  [[nodiscard]] virtual const TokenTrie& token_trie() const = 0;
 };
 
 }  // namespace tandem::engine

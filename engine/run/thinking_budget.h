@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace tandem::engine {
 
 struct ThinkingBudgetOptions {
   std::vector<int32_t> closing;         // the closing words; empty: thoughts are never ended
+  std::vector<int32_t> after;           // their rest, behind the marker
   int64_t thinking_tokens_max = -1;     // -1: no limit of its own
   int64_t answer_tokens_reserved = 0;   // 0: none are kept
 };
@@ -30,17 +32,35 @@ class ThinkingBudget {
   };
   // The token that must come next; none: sample.
   std::optional<int32_t> next(const State& state) {
-    if (at_ == options_.closing.size()) {
-      if (!must_end(state)) return std::nullopt;
-      at_ = 0;
+    // The closing words end a thought once; what the parser is still undecided about then (a call right
+    // before them) needs no second end.
+    if (!state.in_reasoning) armed_ = true;
+    if (!forcing() && armed_ && must_end(state)) {
       reached_ = true;
+      end_thought();
     }
-    return options_.closing[at_++];
+    if (!forcing()) return std::nullopt;
+    const int32_t token = words_.front();
+    words_ = words_.subspan(1);
+    return token;
   }
 
+  // The thought ends here for another reason: the closing words come next.
+  void end_thought() { force(options_.closing); }
+  // The model wrote the marker itself: the rest of the closing words comes next.
+  void write_rest() { force(options_.after); }
+  [[nodiscard]] bool forcing() const { return !words_.empty(); }
+
+  [[nodiscard]] int64_t closing_tokens() const {
+    return static_cast<int64_t>(options_.closing.size());
+  }
   [[nodiscard]] bool reached() const { return reached_; }
 
  private:
+  void force(const std::vector<int32_t>& words) {
+    armed_ = false;
+    words_ = words;
+  }
   [[nodiscard]] bool must_end(const State& state) const {
     if (!state.in_reasoning || options_.closing.empty()) return false;
     const auto closing = static_cast<int64_t>(options_.closing.size());
@@ -52,7 +72,8 @@ class ThinkingBudget {
   }
 
   ThinkingBudgetOptions options_;
-  size_t at_ = options_.closing.size();  // of the closing words: the next to come
+  std::span<const int32_t> words_;  // still to come, of closing or after
+  bool armed_ = true;
   bool reached_ = false;
 };
 

@@ -66,17 +66,17 @@ EngineFinish engine_finish(std::string_view reason) {
   return reason == "length" ? EngineFinish::length : EngineFinish::stop;
 }
 
-std::string_view thought_end(ToolSyntax syntax) {
+ThoughtEnd thought_end(ToolSyntax syntax) {
   switch (syntax) {
     case ToolSyntax::qwen_xml:
     case ToolSyntax::hermes:
-      return "\n</think>\n\n";
+      return {"\n", "</think>", "\n\n"};
     case ToolSyntax::gemma4:
-      return "<channel|>";
+      return {"", "<channel|>", ""};
     case ToolSyntax::mistral:
-      return "[/THINK]";
+      return {"", "[/THINK]", ""};
     case ToolSyntax::gpt_oss:
-      return "<|end|><|start|>assistant<|channel|>final<|message|>";
+      return {"", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"};
     case ToolSyntax::llama3:
     case ToolSyntax::plain:
       break;

@@ -58,8 +58,13 @@ struct ParsedCall {
 };
 
 // What ends the thought and begins the answer in a model's own words: what an engine writes for it when
-// the thought has used up its tokens. Empty: the family has no thought.
-std::string_view thought_end(ToolSyntax syntax);
+// the thought has used up its tokens. All empty: the family has no thought.
+struct ThoughtEnd {
+  std::string_view before;
+  std::string_view marker;  // the first one ends the thought
+  std::string_view after;
+};
+ThoughtEnd thought_end(ToolSyntax syntax);
 
 enum class AnswerPart : uint8_t { reasoning, content, call };
 struct AnswerEvent {

@@ -61,7 +61,7 @@ class EngineThreads {
 
   void load() {
     workers_ = std::make_unique<engine::PrepareWorkers>(
-        engine::PrepareContext{text_, options_.context_tokens}, prepares_, io_inbox_, 2);
+        engine::PrepareContext{text_, constraints_, options_.context_tokens}, prepares_, io_inbox_, 2);
     loop_ = std::make_unique<engine::Loop>(
         engine::Loop::Parts{text_, runner_, *store_, ledger_, loop_inbox_, io_inbox_, clock_},
         engine::LoopOptions{.context_tokens = options_.context_tokens,
@@ -89,6 +89,7 @@ class EngineThreads {
   SystemClock clock_;
   budget::Ledger ledger_;
   FakeText text_;
+  engine::ConstraintCache constraints_{text_.token_trie()};
   FakeRunner runner_;
   std::unique_ptr<engine::StateStore> store_;
   engine::LoopInbox loop_inbox_;

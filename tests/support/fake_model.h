@@ -29,6 +29,9 @@ class FakeText final : public engine::TextSide {
       bytes_.push_back(i < 256 ? std::string(1, static_cast<char>(i)) : "<" + std::to_string(i) + ">");
     }
     for (std::string& piece : pieces) bytes_.push_back(std::move(piece));
+    std::vector<std::string_view> written(bytes_.begin(), bytes_.end());
+    written[kFakeEnd] = {};  // a mask knows it as an end token only
+    trie_.emplace(engine::TokenTrie::build(written, std::vector<int32_t>{kFakeEnd}));
   }
 
   [[nodiscard]] Result<engine::PromptTokens> prepare(
@@ -81,6 +84,7 @@ class FakeText final : public engine::TextSide {
     return bytes_.at(static_cast<size_t>(token));
   }
   [[nodiscard]] bool ends_generation(int32_t token) const override { return token == kFakeEnd; }
+  [[nodiscard]] const engine::TokenTrie& token_trie() const override { return *trie_; }
 
  private:
   class Decoder final : public engine::TextDecoder {
@@ -101,6 +105,7 @@ class FakeText final : public engine::TextSide {
   };
 
   std::vector<std::string> bytes_;
+  std::optional<engine::TokenTrie> trie_;
 };
 
 // The token after `history`. Letters, mostly; one in `end_every` ends (0: never).

@@ -96,6 +96,32 @@ TEST_CASE("engine: a chat is answered, alone and beside others") {
   }
 }
 
+TEST_CASE("engine: a chat is rendered") {
+  TempFolder folder;
+  EngineProcess engine("tandem-engine", arguments(folder));
+  auto client = EngineClient::connect(folder.path("s"));
+  REQUIRE(client.ok());
+  REQUIRE(client->hello_until_ready().ok());
+  const auto render = [&](uint64_t id, const protocol::Prepare& prepare) {
+    REQUIRE(client->send(FrameType::render, id, prepare.to_json()).ok());
+    return client->next_of(id).value();
+  };
+  const Frame rendered = render(23, question("Hi"));
+  REQUIRE(rendered.type == FrameType::text);
+  CHECK(protocol::Text::from_json(parse_json(rendered.payload).value())->text ==
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+  protocol::PrepareChat begun = std::get<protocol::PrepareChat>(question("Hi").input);
+  begun.messages.push_back(Json::object({{"role", "assistant"}, {"content", "Hello there,"}}));
+  begun.continue_final_message = true;
+  const Frame continued = render(26, {begun});
+  CHECK(protocol::Text::from_json(parse_json(continued.payload).value())->text ==
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nHello there,");
+  const Frame raised = render(24, {protocol::PrepareChat{}});
+  CHECK(raised.type == FrameType::failed);
+  CHECK(raised.payload.find("No messages provided.") != std::string::npos);
+  CHECK(render(25, {protocol::PrepareText{.text = "x"}}).type == FrameType::failed);
+}
+
 TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   TempFolder folder;
   EngineProcess engine("tandem-engine", arguments(folder));
@@ -138,25 +164,6 @@ TEST_CASE("engine: prompt log-probabilities, seeds and tokenize") {
   std::string joined;
   for (const std::string& piece : tokens->pieces) joined += piece;
   CHECK(joined == tokenize.content);
-
-  const auto render = [&](uint64_t id, const protocol::Prepare& prepare) {
-    REQUIRE(client->send(FrameType::render, id, prepare.to_json()).ok());
-    return client->next_of(id).value();
-  };
-  const Frame rendered = render(23, question("Hi"));
-  REQUIRE(rendered.type == FrameType::text);
-  CHECK(protocol::Text::from_json(parse_json(rendered.payload).value())->text ==
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
-  protocol::PrepareChat begun = std::get<protocol::PrepareChat>(question("Hi").input);
-  begun.messages.push_back(Json::object({{"role", "assistant"}, {"content", "Hello there,"}}));
-  begun.continue_final_message = true;
-  const Frame continued = render(26, {begun});
-  CHECK(protocol::Text::from_json(parse_json(continued.payload).value())->text ==
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\nHello there,");
-  const Frame raised = render(24, {protocol::PrepareChat{}});
-  CHECK(raised.type == FrameType::failed);
-  CHECK(raised.payload.find("No messages provided.") != std::string::npos);
-  CHECK(render(25, {protocol::PrepareText{.text = "x"}}).type == FrameType::failed);
 
   // Pieces of a huge text would take gigabytes: refused, and the engine goes on.
   tokenize.content = std::string((size_t{4} << 20) + 1, 'a');

@@ -33,9 +33,11 @@ class LoudText final : public TextSide {
   [[nodiscard]] std::unique_ptr<TextDecoder> make_decoder(bool) const override { return nullptr; }
   [[nodiscard]] std::string_view token_bytes(int32_t) const override { return bytes_; }
   [[nodiscard]] bool ends_generation(int32_t) const override { return false; }
+  [[nodiscard]] const TokenTrie& token_trie() const override { return trie_; }
 
  private:
   std::string bytes_ = std::string(1000, '\xFF');
+  TokenTrie trie_ = TokenTrie::build({}, {});
 };
 
 PrepareJob text_job(std::string text) {
@@ -74,8 +76,10 @@ TEST_CASE("limits: a refusal that repeats the client's text is cut") {
   const LoudText text;
   // Each of these bytes takes six in JSON, and a template may repeat them: uncut, an answer could be
   // larger than a frame may be.
-  const auto message = answer_prepare_job({.text = text, .context_tokens = 10},
-                                          text_job(std::string(size_t{1} << 20, '\x01')));
+  ConstraintCache constraints(text.token_trie());
+  const auto message =
+      answer_prepare_job({.text = text, .constraints = constraints, .context_tokens = 10},
+                         text_job(std::string(size_t{1} << 20, '\x01')));
   CHECK(message.type == FrameType::failed);
   CHECK(message.payload.size() < 32'768);
   CHECK(message.job_bytes > (size_t{6} << 20));
@@ -87,7 +91,9 @@ TEST_CASE("limits: workers leave what waits behind when they are stopped") {
   IoInbox io(1024);
   for (int i = 0; i < 512; ++i) REQUIRE(jobs.try_push(text_job(std::string(100'000, 'x'))));
   {
-    const PrepareWorkers workers({.text = text, .context_tokens = 10}, jobs, io, 1);
+    ConstraintCache constraints(text.token_trie());
+    const PrepareWorkers workers(
+        {.text = text, .constraints = constraints, .context_tokens = 10}, jobs, io, 1);
   }
   CHECK(jobs.size() > 0);
 }
