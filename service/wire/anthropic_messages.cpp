@@ -360,11 +360,13 @@ std::string anthropic_message_path(const std::string& path,
   if (!take_index(rest, "messages[", index) || index >= origins.size()) return path;
   const AnthropicOrigin& origin = origins[index];
   size_t call = 0;
-  if (take_index(rest, ".tool_calls[", call) && call < origin.calls.size()) {
+  if (take_index(rest, ".tool_calls[", call)) {
+    if (call >= origin.calls.size()) return origin.path + ".content";
     const std::string block = element_path(origin.path + ".content", origin.calls[call]);
     if (rest == ".function.arguments") return block + ".input";
     return rest == ".function.name" ? block + ".name" : block;
   }
+  if (rest.starts_with(".tool_calls")) return origin.path + ".content";
   if (rest == ".tool_call_id") return origin.path + ".tool_use_id";
   return origin.path + std::string(rest);
 }

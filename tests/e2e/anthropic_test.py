@@ -16,6 +16,19 @@ CAPITAL = [{"role": "user", "content": "What is the capital of France?"}]
 STORY = [{"role": "user", "content": "Tell a short story about Nora and a deer."}]
 
 
+def tool(name, description, required, **properties):
+    return {"name": name, "description": description,
+            "input_schema": {"type": "object", "properties": {key: {"type": kind} for key, kind in properties.items()},
+                             "required": [required]}}
+
+
+# The three tools of the test model's corpus.
+TOOLS = [tool("get_weather", "Weather of a city", "city", city="string", unit="string"),
+         tool("create_ticket", "Open a ticket", "item", item="string", priority="integer"),
+         tool("find_room", "Find a free room", "day", day="string", seats="integer")]
+WEATHER = [{"role": "user", "content": "What is the weather in Oslo?"}]
+
+
 def text_of(message):
     return "".join(block.text for block in message.content if block.type == "text")
 
@@ -158,6 +171,57 @@ class AnthropicTest(unittest.TestCase):
         again = self.create(messages=[*CAPITAL, {"role": "assistant", "content": shown.content},
                                       {"role": "user", "content": "What is the capital of Italy?"}])
         self.assertIn("Rome", text_of(again))
+
+    # --- Tools ---
+
+    def check_call(self, message):
+        self.assertEqual("tool_use", message.stop_reason)
+        call = message.content[-1]
+        self.assertEqual(("tool_use", "get_weather", {"city": "Oslo"}), (call.type, call.name, call.input))
+        self.assertRegex(call.id, r"^[A-Za-z0-9_-]+$")
+        return call
+
+    def test_tool_round_trip(self):
+        for create in (self.create, lambda **options: self.stream(**options)[0]):
+            for thinking in ({}, {"thinking": {"type": "enabled", "budget_tokens": 150}}):
+                with self.subTest(create=create, thinking=thinking):
+                    asked = create(messages=WEATHER, tools=TOOLS, **thinking)
+                    call = self.check_call(asked)
+                    self.assertEqual("thinking" if thinking else "tool_use", asked.content[0].type)
+                    result = {"type": "tool_result", "tool_use_id": call.id, "content": '{"temperature": 7}'}
+                    answer = create(messages=[*WEATHER, {"role": "assistant", "content": asked.content},
+                                              {"role": "user", "content": [result]}], tools=TOOLS, **thinking)
+                    self.assertEqual("end_turn", answer.stop_reason)
+                    self.assertTrue(text_of(answer).strip())
+
+    def test_tool_result_shapes_are_the_same_prompt(self):
+        def count(**result):
+            call = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Oslo"}}
+            block = {"type": "tool_result", "tool_use_id": "toolu_1", **result}
+            return self.client.messages.count_tokens(model="default", tools=TOOLS, messages=[
+                *WEATHER, {"role": "assistant", "content": [call]}, {"role": "user", "content": [block]}]).input_tokens
+        self.assertEqual(count(content="rain"), count(content=[{"type": "text", "text": "rain"}]))
+        self.assertGreater(count(content="rain", is_error=True), count(content="rain"))
+
+    def test_tool_choice(self):
+        self.check_call(self.create(messages=WEATHER, tools=TOOLS, tool_choice={"type": "any"}))
+        named = self.create(messages=WEATHER, tools=TOOLS, tool_choice={"type": "tool", "name": "find_room"})
+        self.assertEqual(["find_room"], [block.name for block in named.content if block.type == "tool_use"])
+        none = self.create(messages=WEATHER, tools=TOOLS, tool_choice={"type": "none"})
+        self.assertEqual(["text"], [block.type for block in none.content])
+        single = self.create(messages=WEATHER, tools=TOOLS,
+                             tool_choice={"type": "any", "disable_parallel_tool_use": True})
+        self.assertEqual(1, sum(block.type == "tool_use" for block in single.content))
+
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+                  "additionalProperties": False}
+        message = self.create(output_config={"format": {"type": "json_schema", "schema": schema}})
+        self.assertEqual(["city"], list(json.loads(text_of(message))))
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.create(output_config={"format": {"type": "json_schema",
+                                                  "schema": {"properties": {"a": {"not": {"type": "null"}}}}}})
+        self.assertIn("output_config.format.schema", caught.exception.api_message)
 
     # --- Errors ---
 

@@ -350,6 +350,8 @@ TEST_CASE("anthropic request: errors of later steps get the client's names") {
   CHECK(renamed("messages[2].tool_calls[0].function.arguments") == "messages[1].content[1].input");
   CHECK(renamed("messages[2].tool_calls[0].function.name") == "messages[1].content[1].name");
   CHECK(renamed("messages[2].tool_calls[0].id") == "messages[1].content[1]");
+  CHECK(renamed("messages[2].tool_calls") == "messages[1].content");
+  CHECK(renamed("messages[2].tool_calls[7].id") == "messages[1].content");
   CHECK(renamed("messages[4].tool_call_id") == "messages[2].content[1].tool_use_id");
   CHECK(renamed("messages[5].content") == "messages[2].content");
   CHECK(renamed("messages[6].content") == "messages[6].content");
