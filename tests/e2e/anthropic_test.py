@@ -172,6 +172,37 @@ class AnthropicTest(unittest.TestCase):
                                       {"role": "user", "content": "What is the capital of Italy?"}])
         self.assertIn("Rome", text_of(again))
 
+    def test_prefill_is_continued(self):
+        begun = {"role": "assistant", "content": "The capital of France"}
+        message = self.create(messages=[*CAPITAL, begun])
+        self.assertIn("Paris", text_of(message))
+        self.assertFalse(text_of(message).startswith("The capital"))
+
+    def test_the_request_of_a_coding_agent(self):
+        """As Claude Code sends it: many fields that mean nothing here, a system message inside the chat."""
+        cached = {"cache_control": {"type": "ephemeral"}}
+        body = {
+            "model": "default", "max_tokens": 600, "temperature": 0, "stream": True,
+            "system": [{"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197; cch=0f3a1;"},
+                       {"type": "text", "text": "You are an agent.", **cached},
+                       {"type": "text", "text": "Use tools.", **cached}],
+            "messages": [{"role": "user", "content": [{"type": "text", "text": WEATHER[0]["content"], **cached}]},
+                         {"role": "system", "content": "Today is Monday."}],
+            "tools": [{**each, **cached, "eager_input_streaming": True} for each in TOOLS],
+            "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+            "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+            "metadata": {"user_id": "u"}, "service_tier": "auto", "speed": None,
+        }
+        headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "a-2025-01-01,b-2025-02-02"}
+        answer = self.service.request("POST", "/v1/messages?beta=true", body, headers=headers)
+        self.assertEqual(200, answer.status, answer)
+        events = [json.loads(line[6:]) for line in answer.body.decode().splitlines() if line.startswith("data: ")]
+        self.assertEqual("message_stop", events[-1]["type"])
+        blocks = [event["content_block"] for event in events if event["type"] == "content_block_start"]
+        self.assertEqual("thinking", blocks[0]["type"])
+        self.assertEqual(["get_weather"], [block["name"] for block in blocks if block["type"] == "tool_use"])
+        self.assertIn("x-tandem-ignored", answer.headers)
+
     # --- Tools ---
 
     def check_call(self, message):
