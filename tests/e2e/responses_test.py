@@ -29,6 +29,9 @@ def tool(name, description, required, **properties):
 TOOLS = [tool("get_weather", "Weather of a city", "city", city="string", unit="string"),
          tool("create_ticket", "Open a ticket", "item", item="string", priority="integer"),
          tool("find_room", "Find a free room", "day", day="string", seats="integer")]
+BELONGINGS = {"type": "object", "additionalProperties": False, "required": ["name", "color", "count"],
+              "properties": {"name": {"type": "string", "maxLength": 20}, "color": {"enum": ["black", "green", "red"]},
+                             "count": {"type": "integer", "minimum": 0, "maximum": 100}}}
 
 
 class ResponsesTest(unittest.TestCase):
@@ -44,8 +47,8 @@ class ResponsesTest(unittest.TestCase):
                    **PLAIN, **options}
         return self.client.responses.create(**options)
 
-    def assert_not_found(self, call, status=openai.NotFoundError):
-        with self.assertRaises(status) as caught:
+    def refusal_of(self, call, kind=openai.NotFoundError):
+        with self.assertRaises(kind) as caught:
             call()
         return caught.exception
 
@@ -182,8 +185,34 @@ class ResponsesTest(unittest.TestCase):
     def test_tool_choice(self):
         none = self.create(input=WEATHER, tools=TOOLS, tool_choice="none")
         self.assertEqual(["message"], [item.type for item in none.output])
-        forced = self.create(input=WEATHER, tools=TOOLS, tool_choice="required")
-        self.assertEqual(["get_weather"], [item.name for item in forced.output if item.type == "function_call"])
+        named = {"type": "function", "name": "create_ticket"}
+        one = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find_room"}]}
+        for choice, name in (("required", "get_weather"), (named, "create_ticket"), (one, "find_room")):
+            with self.subTest(choice=choice):
+                answer = self.create(input=WEATHER, tools=TOOLS, tool_choice=choice)
+                self.assertEqual([name], [item.name for item in answer.output if item.type == "function_call"])
+
+    # --- Structured answers ---
+
+    def test_text_format(self):
+        form = {"type": "json_schema", "name": "belongings", "schema": BELONGINGS, "strict": True}
+        for thinking in (PLAIN, THINKING):
+            for seed in range(3):
+                answer = self.create(input="Give JSON with name, color and count for: Tom owns 90 black cups.",
+                                     text={"format": form}, temperature=1,
+                                     **{**thinking, "extra_body": {**thinking["extra_body"], "seed": seed}})
+                value = json.loads(answer.output_text)
+                self.assertEqual({"name", "color", "count"}, set(value))
+                self.assertIn(value["color"], BELONGINGS["properties"]["color"]["enum"])
+                self.assertIn(value["count"], range(101))
+        self.assertIsInstance(json.loads(self.create(input="Give JSON with name, color and count for: Tom owns 90 black cups.",
+                                                     text={"format": {"type": "json_object"}}).output_text), dict)
+
+    def test_a_schema_that_cannot_be_enforced(self):
+        form = {"type": "json_schema", "name": "x", "schema": {"type": "object", "properties": {
+            "a": {"type": "string", "contentEncoding": "base64", "unevaluatedItems": False}}}}
+        error = self.refusal_of(lambda: self.create(text={"format": form}), openai.BadRequestError)
+        self.assertTrue(error.param.startswith("text.format.schema"), error.param)
 
     # --- Stored responses ---
 
@@ -213,22 +242,22 @@ class ResponsesTest(unittest.TestCase):
 
     def test_not_stored_cannot_be_continued(self):
         answer = self.create()
-        self.assert_not_found(lambda: self.client.responses.retrieve(answer.id))
-        error = self.assert_not_found(lambda: self.create(previous_response_id=answer.id), openai.BadRequestError)
+        self.refusal_of(lambda: self.client.responses.retrieve(answer.id))
+        error = self.refusal_of(lambda: self.create(previous_response_id=answer.id), openai.BadRequestError)
         self.assertEqual(("previous_response_not_found", "previous_response_id"), (error.code, error.param))
 
     def test_a_response_belongs_to_its_key(self):
         made = json.loads(self.service.ctl("key", "add", "other", "--scope", "inference", "--json"))
         other = self.service.sdk(api_key=made["key"])
         answer = self.create(store=True)
-        self.assert_not_found(lambda: other.responses.retrieve(answer.id))
-        self.assert_not_found(lambda: other.responses.delete(answer.id))
-        self.assert_not_found(lambda: other.responses.create(model="default", input="x",
+        self.refusal_of(lambda: other.responses.retrieve(answer.id))
+        self.refusal_of(lambda: other.responses.delete(answer.id))
+        self.refusal_of(lambda: other.responses.create(model="default", input="x",
                                                              previous_response_id=answer.id), openai.BadRequestError)
         self.assertEqual(answer.id, self.client.responses.retrieve(answer.id).id)
         self.client.responses.delete(answer.id)
-        self.assert_not_found(lambda: self.client.responses.retrieve(answer.id))
-        self.assert_not_found(lambda: self.client.responses.delete(answer.id))
+        self.refusal_of(lambda: self.client.responses.retrieve(answer.id))
+        self.refusal_of(lambda: self.client.responses.delete(answer.id))
         # What a key had stored goes with it.
         theirs = other.responses.create(model="default", input="Good morning!", max_output_tokens=5, store=True)
         self.service.ctl("key", "revoke", made["id"])
@@ -269,10 +298,10 @@ class ResponsesTest(unittest.TestCase):
         ]
         for options, param in cases:
             with self.subTest(param=param):
-                error = self.assert_not_found(lambda: self.create(**options), openai.BadRequestError)
+                error = self.refusal_of(lambda: self.create(**options), openai.BadRequestError)
                 self.assertEqual(param, error.param)
                 self.assertTrue(error.code)
-        self.assert_not_found(lambda: self.create(model="no-such-model"))
+        self.refusal_of(lambda: self.create(model="no-such-model"))
 
 
 if __name__ == "__main__":
