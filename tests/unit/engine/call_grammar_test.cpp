@@ -178,6 +178,33 @@ TEST_CASE("the usual text of each syntax is accepted") {
   }
 }
 
+// Texts that the parser would read as something else than what was meant.
+TEST_CASE("values that would not come back are not written") {
+  const std::vector<DeclaredTool> declared = {{"f", json_of(R"({"type":"object","properties":{
+      "x":{"anyOf":[{"enum":["auto"]},{"type":"integer","minimum":1}]}},"required":["x"]})")}};
+  const Result<CallGrammar> gemma = compile_call_grammar(declared, {.syntax = ToolSyntax::gemma4});
+  REQUIRE(gemma.ok());
+  CHECK(accepts_text(gemma->grammar, "<|tool_call>call:f{x:<|\"|>auto<|\"|>}<tool_call|>"));
+  CHECK_FALSE(accepts_text(gemma->grammar, "<|tool_call>call:f{x:5}<tool_call|>"));
+  const Result<CallGrammar> xml = compile_call_grammar(declared, {.syntax = ToolSyntax::qwen_xml});
+  REQUIRE(xml.ok());
+  const auto xml_call = [](std::string_view value) {
+    return "<tool_call>\n<function=f>\n<parameter=x>\n" + std::string(value) +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  CHECK(accepts_text(xml->grammar, xml_call("auto")));
+  CHECK_FALSE(accepts_text(xml->grammar, xml_call("5")));
+
+  const std::vector<DeclaredTool> texts = {{"f", json_of(R"({"type":"object","properties":{
+      "x":{"allOf":[{"type":["string","null"]},{"type":"string"}]}},"required":["x"]})")}};
+  const Result<CallGrammar> strings = compile_call_grammar(texts, {.syntax = ToolSyntax::qwen_xml});
+  REQUIRE(strings.ok());
+  CHECK(accepts_text(strings->grammar, xml_call("nul < \"a\"\n</param")));
+  CHECK_FALSE(accepts_text(strings->grammar, xml_call("null")));
+  CHECK_FALSE(accepts_text(strings->grammar, xml_call("a</parameter>b")));
+  CHECK_FALSE(accepts_text(strings->grammar, xml_call("a</function>")));
+}
+
 TEST_CASE("a tool whose schema is not supported still can be called, and says so") {
   const std::vector<DeclaredTool> declared = {
       {"odd", json_of(R"({"type":"object","properties":{"a":{"not":{"type":"string"}}}})")},
