@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kBytesMax = kShapeBytesMax;
 constexpr int64_t kKvBytesMax = int64_t{1} << 50;
 constexpr int64_t kSlotsMax = 1024;
-constexpr int64_t kContextMax = int64_t{1} << 30;
+constexpr int64_t kContextMax = 1 << 24;
 constexpr int64_t kBatchMax = 1 << 16;
 constexpr int64_t kDraftMax = 64;
 
@@ -36,14 +36,6 @@ Result<void> check_range(const char* name, int64_t value, int64_t least, int64_t
                     std::string(name) + " is " + std::to_string(value) + ", allowed are " +
                         std::to_string(least) + " to " + std::to_string(most),
                     name);
-}
-
-Result<void> check_settings(const ModelSettings& settings) {
-  TRY(check_range("kv", settings.kv_bytes, 0, kKvBytesMax));
-  TRY(check_range("slots", settings.slots, 1, kSlotsMax));
-  TRY(check_range("context_tokens", settings.context_tokens, 1, kContextMax));
-  TRY(check_range("batch_tokens", settings.batch_tokens, 1, kBatchMax));
-  return check_range("draft_tokens", settings.draft_tokens, 0, kDraftMax);
 }
 
 bool drafts(const ModelShape& shape, const ModelSettings& settings) {
@@ -126,6 +118,14 @@ Result<void> check_terms(const std::vector<PlanTerm>& terms) {
 }
 
 }  // namespace
+
+Result<void> check_settings(const ModelSettings& settings) {
+  TRY(check_range("kv", settings.kv_bytes, 0, kKvBytesMax));
+  TRY(check_range("slots", settings.slots, 1, kSlotsMax));
+  TRY(check_range("context_tokens", settings.context_tokens, 1, kContextMax));
+  TRY(check_range("batch_tokens", settings.batch_tokens, 1, kBatchMax));
+  return check_range("draft_tokens", settings.draft_tokens, 0, kDraftMax);
+}
 
 int64_t ModelPlan::peak_bytes() const {
   return std::max({steady_bytes, load_peak_bytes, post_load_peak_bytes});

@@ -45,6 +45,9 @@ struct ModelPlan {
   [[nodiscard]] int64_t kv_least_bytes() const { return kv_fixed_bytes + kv_page_bytes; }
 };
 
+// Whether each setting is in its range; plan_model asks too.
+Result<void> check_settings(const ModelSettings& settings);
+
 Result<ModelPlan> plan_model(const ModelShape& shape, const ModelSettings& settings);
 
 // Tokens of a sliding layer's ring: what one step may read and write, in whole pages.

@@ -193,7 +193,7 @@ Result<void> sum_kv(const Dims& dims, ModelShape& shape) {
     const LayerKind kind = shape.layers[l];
     if (kind == LayerKind::recurrent || kind == LayerKind::borrowing) continue;
     if (dims.heads[l] == 0 || dims.kv_heads[l] == 0) {
-      return make_error(Errc::corrupt, "attention.head_count: layer " + std::to_string(l) +
+      return make_error(Errc::corrupt, "keys.attention.head_count_kv: layer " + std::to_string(l) +
                                            " attends with " + std::to_string(dims.heads[l]) +
                                            " heads over " + std::to_string(dims.kv_heads[l]) +
                                            " kv heads",

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -19,7 +18,6 @@ namespace tandem::service::ctl {
 namespace {
 
 constexpr size_t kAnswerBytesMax = size_t{4} << 20;
-constexpr auto kAnswerLimit = std::chrono::seconds(60);  // a file on a slow disk, its vocabulary read
 constexpr JsonLimits kAnswerLimits{.bytes_max = kAnswerBytesMax, .depth_max = 8, .values_max = 100'000};
 
 using Time = std::chrono::steady_clock;
@@ -91,8 +89,7 @@ Result<Json> ask_engine(const DescribeQuestion& question) {
                                     {.output = "", .output_fd = writer.get()}));
   auto process = Process::open(pid);
   writer = Fd();  // or the end of the stream would never come
-  const auto deadline = Time::now() + kAnswerLimit;
-  auto answer = read_answer(reader.get(), deadline);
+  auto answer = read_answer(reader.get(), Time::now() + question.answer_limit);
   std::string how_it_ended = "ended";
   if (process.ok()) {
     if (!answer.ok()) (void)process->signal(SIGKILL);

@@ -4,6 +4,7 @@
 // corrupt (it prints no JSON object), or the engine's own error about the file.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -19,6 +20,8 @@ struct DescribeQuestion {
   int64_t context_tokens = 8192;
   int64_t batch_tokens = 512;
   int64_t threads = 0;
+  // A file on a slow disk, its vocabulary read.
+  std::chrono::milliseconds answer_limit = std::chrono::seconds(60);
 };
 
 Result<Json> ask_engine(const DescribeQuestion& question);

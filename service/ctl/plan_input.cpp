@@ -67,7 +67,10 @@ Result<void> take_flags(const Context& context, PlanModelRequest& model) {
              count_flag(context, flag + "-context", settings.context_tokens));
   TRY_ASSIGN(settings.batch_tokens,
              count_flag(context, flag + "-batch-tokens", settings.batch_tokens));
-  return {};
+  const auto checked = budget::check_settings(settings);
+  if (checked.ok()) return {};
+  return make_error(Errc::invalid_argument,
+                    std::string(budget::role_name(model.role)) + ": " + checked.error().message);
 }
 
 Result<budget::HostFacts> read_host(const Context& context) {
