@@ -137,7 +137,7 @@ void check_vocabulary(const std::filesystem::path& path, size_t positions_min) {
     GrammarMatcher tight(*tables);
     // Sometimes with something open already.
     if (walk % 2 == 1) REQUIRE(*tight.accept_bytes(text.substr(0, 20 + random() % (text.size() - 20))));
-    int64_t left = tight.tokens_to_end() + walk % 4;
+    int64_t left = int64_t{tight.tokens_to_end()} + walk % 4;
     for (bool ended = false; !ended && left > 0; --left) {
       REQUIRE(tight.mask(cache, words, left).ok());
       std::vector<int32_t> allowed;

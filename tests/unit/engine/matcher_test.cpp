@@ -167,7 +167,7 @@ TEST_CASE("whatever is sampled, a text ends complete within its limit") {
     std::mt19937_64 random(seed);
     std::vector<uint64_t> words(trie.mask_words());
     for (int walk = 0; walk < 12; ++walk, ++walks) {
-      int64_t left = tables->tokens_min() + walk % 4;
+      int64_t left = int64_t{tables->tokens_min()} + walk % 4;
       GrammarMatcher matcher(*tables);
       CAPTURE(seed, walk, left);
       std::string text;
