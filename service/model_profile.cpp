@@ -174,11 +174,38 @@ policies::SanitizeSettings settings_of(const ModelConfig& model, const Sanitizer
   return settings;
 }
 
+constexpr const char* kTitleQuestion =
+    "Write a short title for this conversation: Tom asked us to review the budget before Wednesday "
+    "because the invoice is late.";
+constexpr int64_t kTitleTokens = 40;
+
+// The switch changes the prompt; whether it changes the answer only an answer can tell. The rule
+// about short calls (R20) rests on it.
+void try_title(const ModelProfile& profile, const ProfileQuestions& ask,
+               std::vector<ProfileFact>& facts) {
+  if (profile.thinking_switch != ThinkingSwitch::enable_thinking || !ask.answer) return;
+  protocol::PrepareChat chat;
+  chat.messages.push_back(
+      Json::object({{"role", Json("user")}, {"content", Json(kTitleQuestion)}}));
+  chat.template_args.set("enable_thinking", Json(false));
+  protocol::Submit submit;
+  submit.sampling.temperature = 0.0;
+  submit.max_tokens = kTitleTokens;
+  submit.keep_special = profile.markers_are_special_tokens;
+  submit.format.emplace();
+  submit.format->syntax = policies::tool_syntax_name(profile.syntax);
+  const auto text = ask.answer(chat, std::move(submit));
+  const bool answered = text.ok() && text->find_first_not_of(" \t\r\n") != std::string::npos;
+  facts.push_back({"title_without_thinking",
+                   answered ? "yes" : text.ok() ? "no: empty" : "no: " + text.error().message,
+                   FactSource::probe});
+}
+
 }  // namespace
 
 Result<FoundProfile> find_profile(const ModelConfig& model, const SanitizerConfig& sanitizer,
                                   const protocol::ModelFacts& facts,
-                                  const policies::RenderProbe& render) {
+                                  const ProfileQuestions& ask) {
   FactSource source = FactSource::configuration;
   auto start = policies::family_profile(model.family);
   if (!start.has_value()) {
@@ -192,10 +219,11 @@ Result<FoundProfile> find_profile(const ModelConfig& model, const SanitizerConfi
   CHECK(start.has_value());
   ProbedProfile probed{std::move(*start), {}};
   if (facts.has_chat_template) {
-    TRY_ASSIGN(probed, policies::probe_template(std::move(probed.profile), render));
+    TRY_ASSIGN(probed, policies::probe_template(std::move(probed.profile), ask.render));
   }
   FoundProfile found;
   found.facts = choose_facts(model, facts, source, probed);
+  if (facts.has_chat_template) try_title(probed.profile, ask, found.facts);
   found.rules = {std::move(probed.profile), settings_of(model, sanitizer)};
   return found;
 }

@@ -1,9 +1,10 @@
 // How chats of a model are treated, found out when its engine is ready: the family comes from the
 // configuration, else from the model file; the probe asks the engine's template what it really
 // accepts; the configuration has the last word. Every fact keeps its source, for `tandemctl model
-// show`. Pure but for the questions it asks through `render`; any thread.
+// show`. Pure but for the questions it asks; any thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,19 @@ struct FoundProfile {
   std::vector<policies::ProfileFact> facts;  // one line each, every field of the profile
 };
 
+// How the engine is asked.
+struct ProfileQuestions {
+  policies::RenderProbe render;
+  // The content of a short answer; asked only about thinking that is switched off. Empty: not asked.
+  std::function<Result<std::string>(const protocol::PrepareChat& chat, protocol::Submit submit)>
+      answer;
+};
+
 // Without a template there is no chat, and nothing is asked. Errors: those of `render` about the
 // plainest chat; such a model is not ready.
 Result<FoundProfile> find_profile(const ModelConfig& model, const SanitizerConfig& sanitizer,
                                   const protocol::ModelFacts& facts,
-                                  const policies::RenderProbe& render);
+                                  const ProfileQuestions& ask);
 
 const char* fact_source_name(policies::FactSource source) noexcept;
 // {"system": {"value": "leading", "source": "probe"}, ...}

@@ -14,6 +14,7 @@ namespace tandem::service {
 namespace {
 
 constexpr auto kProbeLimit = std::chrono::seconds(30);
+constexpr auto kTitleLimit = std::chrono::seconds(10);
 
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
   return {.model = model,
@@ -71,7 +72,13 @@ void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
       }
       return std::move(text).error();
     };
-    auto found = find_profile(model_, sanitizer_, facts, render);
+    // Only wanted where it comes soon: a slow engine is no reason to wait.
+    const auto answer = [&](const protocol::PrepareChat& chat,
+                            protocol::Submit submit) -> Result<std::string> {
+      if (broken.has_value()) return *broken;
+      return tenant.answer(chat, std::move(submit), std::chrono::steady_clock::now() + kTitleLimit);
+    };
+    auto found = find_profile(model_, sanitizer_, facts, {.render = render, .answer = answer});
     if (broken.has_value()) found = *broken;
     owner_.push({index_, Probed{epoch, std::move(found)}});
   });

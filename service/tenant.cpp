@@ -117,6 +117,17 @@ Result<void> Tenant::require_ready() const {
 Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request,
                                                 SteadyTime deadline) {
   TRY(require_ready());
+  return prepare_now(request, deadline);
+}
+
+Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,
+                                                   std::vector<protocol::Submit> choices) {
+  TRY(require_ready());
+  return submit_now(prompt, std::move(choices));
+}
+
+Result<std::unique_ptr<Prompt>> Tenant::prepare_now(const protocol::Prepare& request,
+                                                    SteadyTime deadline) {
   auto place = std::make_unique<PromptPlace>(prompts_open_);
   if (!place->fits()) {
     return make_error(Errc::exhausted, "model " + info_.name + " is busy: " +
@@ -129,12 +140,11 @@ Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request
       client_, std::move(place), std::move(answer), std::move(prepared)));
 }
 
-Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,
-                                                   std::vector<protocol::Submit> choices) {
+Result<std::unique_ptr<Generation>> Tenant::submit_now(const Prompt& prompt,
+                                                       std::vector<protocol::Submit> choices) {
   CHECK(!choices.empty());
   const auto* own = dynamic_cast<const TenantPrompt*>(&prompt);
   CHECK_MSG(own != nullptr, "a prompt of another directory");
-  TRY(require_ready());
   const auto count = static_cast<int64_t>(choices.size());
   if (count > admission_.slots() + info_.queue_max) {
     return make_error(Errc::too_large,
@@ -186,6 +196,26 @@ Result<protocol::Stats> Tenant::stats(SteadyTime deadline) {
   TRY_ASSIGN(const EngineClient::Answer answer,
              client_.call(FrameType::stats, Json(), FrameType::stats_reply, deadline));
   return protocol::Stats::from_json(answer.payload);
+}
+
+Result<std::string> Tenant::answer(const protocol::PrepareChat& chat, protocol::Submit submit,
+                                   SteadyTime deadline) {
+  TRY_ASSIGN(const auto prompt,
+             prepare_now({.input = chat, .constraint = std::nullopt}, deadline));
+  std::vector<protocol::Submit> choices;
+  choices.push_back(std::move(submit));
+  TRY_ASSIGN(const auto generation, submit_now(*prompt, std::move(choices)));
+  std::string text;
+  while (!generation->done()) {
+    auto event = generation->next_event(deadline);
+    if (!event.has_value()) return make_error(Errc::cancelled, "no whole answer in time");
+    if (auto* error = std::get_if<Error>(&event->body)) return std::move(*error);
+    const auto& body = std::get<protocol::Event>(event->body).body;
+    const auto* content = std::get_if<protocol::ContentEvent>(&body);
+    if (content != nullptr && !content->reasoning) text += content->text;
+    if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) text += finish->text;
+  }
+  return text;
 }
 
 Result<protocol::Text> Tenant::render(const protocol::PrepareChat& chat, SteadyTime deadline) {

@@ -67,6 +67,9 @@ class Tenant final : public Model {
   // Ask the engine; any thread. The prompt as the template writes it, whatever the model's state.
   Result<protocol::Stats> stats(SteadyTime deadline);
   Result<protocol::Text> render(const protocol::PrepareChat& chat, SteadyTime deadline);
+  // The content of one answer, without its thoughts. Cancelled when the deadline passes.
+  Result<std::string> answer(const protocol::PrepareChat& chat, protocol::Submit submit,
+                             SteadyTime deadline);
 
   EngineClient& client() { return client_; }
   void set_status(ModelStatus status);
@@ -78,6 +81,10 @@ class Tenant final : public Model {
 
  private:
   Result<void> require_ready() const;
+  Result<std::unique_ptr<Prompt>> prepare_now(const protocol::Prepare& request,
+                                              SteadyTime deadline);
+  Result<std::unique_ptr<Generation>> submit_now(const Prompt& prompt,
+                                                 std::vector<protocol::Submit> choices);
 
   const ModelInfo info_;
   const Clock& clock_;

@@ -151,6 +151,32 @@ class SanitizerTest(unittest.TestCase):
         message = message_of(self.service.ask([user("Open a ticket for the printer with priority 3.")], tools=TOOLS, max_tokens=600))
         self.assertEqual({"item": "printer", "priority": 3}, json.loads(message["tool_calls"][0]["function"]["arguments"]))
 
+    def test_forced_calls(self):
+        for choice, name in (("required", None), ({"type": "function", "function": {"name": "find_room"}}, "find_room")):
+            for model in ("tiny", self.other):
+                answer = self.service.ask([user("Hello there!")], model=model, tools=TOOLS, tool_choice=choice, max_tokens=600)
+                call = message_of(answer)["tool_calls"][0]["function"]
+                self.assertIn(call["name"], [name] if name else [each["function"]["name"] for each in TOOLS])
+                self.assertIsInstance(json.loads(call["arguments"]), dict)
+
+    def test_structured_answers(self):
+        schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}, "size": {"enum": ["big", "small"]}},
+                  "required": ["city", "size"], "additionalProperties": False}
+        form = {"type": "json_schema", "json_schema": {"name": "town", "schema": schema}}
+        for model in ("tiny", self.other):
+            for limit in (40, 600):
+                answer = self.service.ask([user("Give JSON about Oslo.")], model=model, response_format=form, max_tokens=limit)
+                value = json.loads(message_of(answer)["content"])
+                self.assertEqual({"city", "size"}, set(value))
+                self.assertIn(value["size"], ("big", "small"))
+        refused = self.service.ask([user("x")], response_format=form, max_tokens=3)
+        self.assertEqual((400, "max_tokens"), (refused.status, support.error_of(refused)["param"]))
+        schema["properties"]["city"]["contentEncoding"] = "base64"
+        schema["if"] = {"required": ["city"]}
+        refused = self.service.ask([user("x")], response_format=form)
+        self.assertEqual(400, refused.status, refused)
+        self.assertTrue(support.error_of(refused)["param"].startswith("response_format.json_schema.schema"), refused)
+
     def test_choice_none_leaks_nothing_silently(self):
         for text in ("What is the weather in Oslo?", "Find a room for 8 people on Friday.",
                      "Open a ticket for the printer with priority 3."):
@@ -199,6 +225,7 @@ class SanitizerTest(unittest.TestCase):
         self.assertEqual({"value": "enable_thinking", "source": "probe"}, profile["thinking"])
         self.assertEqual({"value": "qwen-xml", "source": "probe"}, profile["tool_syntax"])
         self.assertEqual("yes", profile["prompt_opens_think"]["value"])
+        self.assertEqual({"value": "yes", "source": "probe"}, profile["title_without_thinking"])
         self.assertIn("profile.tool_syntax", self.service.ctl("model", "show", "tiny"))
 
 

@@ -33,7 +33,7 @@ std::string fact(const FoundProfile& found, const std::string& name) {
 
 FoundProfile find(const ModelConfig& model, const protocol::ModelFacts& facts,
                   const SanitizerConfig& sanitizer = {}) {
-  auto found = find_profile(model, sanitizer, facts, leading_only);
+  auto found = find_profile(model, sanitizer, facts, {.render = leading_only, .answer = {}});
   REQUIRE(found.ok());
   return std::move(found).value();
 }
@@ -92,12 +92,41 @@ TEST_CASE("profile: rules are switched off for all models and for one") {
   CHECK(settings.default_max_tokens == 99);
 }
 
+TEST_CASE("profile: where thinking has a switch, a title is asked for without it") {
+  const auto switched = [](const policies::ProbeChat& chat) -> Result<std::string> {
+    const Json* on = chat.variables.find("enable_thinking");
+    return std::string(on != nullptr && !on->as_bool() ? "off" : "on<think>");
+  };
+  int asked = 0;
+  Result<std::string> title = std::string(" Budget");
+  const auto answer = [&](const protocol::PrepareChat& chat,
+                          const protocol::Submit& submit) -> Result<std::string> {
+    ++asked;
+    CHECK(chat.template_args.dump() == R"({"enable_thinking":false})");
+    CHECK(submit.max_tokens == 40);
+    CHECK_FALSE(submit.format->thinking_open);
+    return title;
+  };
+  const auto told = [&](const policies::RenderProbe& render) {
+    auto found = find_profile({}, {}, with_template("qwen3.5"), {.render = render, .answer = answer});
+    REQUIRE(found.ok());
+    return fact(*found, "title_without_thinking");
+  };
+  CHECK(told(switched) == "yes, probe");
+  title = std::string("\n");
+  CHECK(told(switched) == "no: empty, probe");
+  title = make_error(Errc::cancelled, "too slow");
+  CHECK(told(switched) == "no: too slow, probe");
+  CHECK(told(leading_only) == "(missing)");
+  CHECK(asked == 3);
+}
+
 TEST_CASE("profile: no template, no questions; a template that refuses everything is an error") {
   const auto refuse = [](const policies::ProbeChat&) -> Result<std::string> {
     return make_error(Errc::invalid_argument, "no");
   };
-  CHECK_FALSE(find_profile({}, {}, with_template(""), refuse).ok());
-  CHECK(find_profile({}, {}, protocol::ModelFacts{}, refuse).ok());
+  CHECK_FALSE(find_profile({}, {}, with_template(""), {.render = refuse, .answer = {}}).ok());
+  CHECK(find_profile({}, {}, protocol::ModelFacts{}, {.render = refuse, .answer = {}}).ok());
 }
 
 TEST_CASE("supervisor: a model is ready with its profile, or failed with the reason") {
