@@ -6,7 +6,9 @@ function(tandem_add_test)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
+  set(emulated "")
   if(CMAKE_CROSSCOMPILING)
+    set(emulated ";TANDEM_EMULATED=1")
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 30")  # an emulator is that much slower
   elseif(TANDEM_SANITIZE)
     math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 10")  # so much a sanitizer
@@ -14,7 +16,7 @@ function(tandem_add_test)
   _add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ARG_NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
     SKIP_RETURN_CODE 77
-    ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin;TANDEM_SOURCE_DIR=${CMAKE_SOURCE_DIR}")
+    ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin;TANDEM_SOURCE_DIR=${CMAKE_SOURCE_DIR}${emulated}")
 endfunction()
 function(add_test)
   message(FATAL_ERROR "use tandem_add_test")

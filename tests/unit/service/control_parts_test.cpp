@@ -1,6 +1,9 @@
 // The small parts of the control plane: metrics, records, restart policy, processes, launchers,
 // tandemctl's command line and HTTP reader.
 #include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
 
 #include "service/ctl/arguments.h"
 #include "service/ctl/http_client.h"
@@ -92,6 +95,14 @@ TEST_CASE("processes are told by pidfd and start time") {
 
 TEST_CASE("a program that does not exist is an error that names it") {
   const auto pid = spawn({"/no/such/program"}, {});
+  if (std::getenv("TANDEM_EMULATED") != nullptr) {
+    // qemu-user starts a child by fork: what it cannot execute is only told by its exit status.
+    REQUIRE(pid.ok());
+    int status = 0;
+    REQUIRE(::waitpid(*pid, &status, 0) == *pid);
+    CHECK(WEXITSTATUS(status) == 127);
+    return;
+  }
   REQUIRE_FALSE(pid.ok());
   CHECK(pid.error().message.find("/no/such/program") != std::string::npos);
 }
