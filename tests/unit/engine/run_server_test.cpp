@@ -196,6 +196,31 @@ TEST_CASE("server: with too many ids open a request fails, its connection lives"
   CHECK(closes(client));
 }
 
+TEST_CASE("server: a constraint is compiled with the prompt and outlives its release") {
+  Fixture f;
+  EngineClient client = f.greeted();
+  const auto prepare = [&](uint64_t id, std::string_view schema) {
+    protocol::Prepare request{protocol::PrepareText{.text = "x"}};
+    request.constraint.emplace();
+    request.constraint->kind = protocol::ConstraintKind::json_schema;
+    request.constraint->schema = parse_json(schema).value();
+    return client.prepare(id, request);
+  };
+  const auto prepared = prepare(1, R"({"type":"array","items":{"const":7},"minItems":40,"maxItems":40})");
+  REQUIRE(prepared.ok());
+  CHECK(prepared->answer_tokens_min == 81);  // bytes are this model's tokens
+  for (uint64_t id = 2; id < 5; ++id) REQUIRE(client.submit(id, greedy_of(1, 200)).ok());
+  REQUIRE(client.send(FrameType::release, 1, Json::object()).ok());
+  const auto answer = client.collect(4);  // they run side by side: the events of the others are dropped
+  REQUIRE(answer.ok());
+  CHECK(parse_json(answer->text).value().as_array().size() == 40);
+  CHECK(answer->finish.reason == protocol::FinishReason::stop);
+  const auto refused = prepare(9, R"({"properties":{"a":{"unevaluatedItems":false}}})");
+  CHECK(refused.error().code == Errc::invalid_argument);
+  CHECK_FALSE(refused.error().path.empty());
+  CHECK(prepare(9, "true").ok());  // the id is free again
+}
+
 TEST_CASE("server: release forgets a prompt and frees its id") {
   Fixture f;
   EngineClient client = f.greeted();
