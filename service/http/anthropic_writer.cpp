@@ -67,7 +67,9 @@ class AnthropicWriter final : public AnswerWriter {
   }
 
   std::string tail() override {
-    return wire::anthropic_event(Json::object().set("type", "message_stop"));
+    Json stop = Json::object().set("type", "message_stop");
+    if (!explain_.is_null()) stop.set("tandem", std::move(explain_));
+    return wire::anthropic_event(stop);
   }
 
   std::string ping() override {

@@ -142,7 +142,9 @@ TEST_CASE("anthropic: counting tokens generates nothing") {
   REQUIRE(reply.status == 200);
   CHECK(reply.body == R"({"input_tokens":7})");
   CHECK(server.models.first.submitted == 0);
-  CHECK(server.records.wait(1).at(0).route == "/v1/messages/count_tokens");
+  const auto records = server.records.wait(1);
+  CHECK(records.at(0).route == "/v1/messages/count_tokens");
+  CHECK(records.at(0).model == "alpha");
   const Reply bad =
       ask(server, request("POST", "/v1/messages/count_tokens", R"({"model":"default"})"));
   CHECK(bad.status == 400);

@@ -270,6 +270,17 @@ TEST_CASE("anthropic writer: a sign of life comes behind message_start, a failur
         R"("details":{"error_code":"model_unavailable"}},"request_id":"req-1"})");
 }
 
+TEST_CASE("anthropic writer: a receipt that was asked for stands in the last event") {
+  const auto made = writer(wire::ShownThoughts::none);
+  std::string stream = made->chunk(0, text("x"));
+  made->explain(Json::object().set("receipt", Json::array()));
+  stream += made->chunk(0, finish(kStop));
+  CHECK(stream.find("tandem") == std::string::npos);
+  CHECK(made->tail() ==
+        "event: message_stop\n"
+        "data: {\"type\":\"message_stop\",\"tandem\":{\"receipt\":[]}}\n\n");
+}
+
 TEST_CASE("anthropic writer: usage and end for the record") {
   const auto made = writer(wire::ShownThoughts::none);
   made->collect(0, text("x"));
