@@ -85,16 +85,20 @@ void read_instructions(FieldReader& body, ResponsesRequest& request) {
   request.origins.push_back({.path = "instructions", .whole = true});
 }
 
-// {"type","name","description","parameters"} to the chat form.
-std::optional<Json> read_tool(const Json& json, const std::string& path, Problems& problems) {
+// {"type","name","description","parameters"} to the chat form. Tools that a server would run are left
+// out and named as ignored: clients such as Codex offer them with every request and do without.
+std::optional<Json> read_tool(const Json& json, const std::string& path, Problems& problems,
+                              std::vector<std::string>& ignored) {
+  constexpr size_t kIgnoredMax = 16;  // each is a line of the answer's head
   FieldReader tool(json, path, problems);
   const auto type = tool.text("type", kWordBytesMax);
   if (problems.first()) return std::nullopt;
+  if (!type.has_value()) {
+    problems.add(kMissing, tool.path_of("type"), tool.path_of("type") + " is missing");
+    return std::nullopt;
+  }
   if (type != "function") {
-    problems.add(type.has_value() ? kUnsupported : kMissing, tool.path_of("type"),
-                 type.has_value() ? "tools of type \"" + *type +
-                                        "\" are not supported, only functions of the client are"
-                                  : tool.path_of("type") + " is missing");
+    if (ignored.size() < kIgnoredMax) ignored.push_back(tool.path_of("type"));
     return std::nullopt;
   }
   const auto name = tool.text("name", kWordBytesMax);
@@ -127,7 +131,8 @@ void read_tools(FieldReader& body, ResponsesRequest& request) {
   }
   Json list = Json::array();
   for (size_t i = 0; i < tools->as_array().size() && !problems.first(); ++i) {
-    if (auto tool = read_tool(tools->as_array()[i], element_path("tools", i), problems)) {
+    if (auto tool = read_tool(tools->as_array()[i], element_path("tools", i), problems,
+                              request.ignored)) {
       list.push_back(*std::move(tool));
       request.tool_indices.push_back(i);
     }

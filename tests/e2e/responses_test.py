@@ -290,7 +290,7 @@ class ResponsesTest(unittest.TestCase):
         picture = {"type": "input_image", "image_url": "data:image/png;base64,AA==", "detail": "auto"}
         cases = [
             ({"input": [{"role": "user", "content": [picture]}]}, "input[0].content[0].type"),
-            ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+            ({"tools": [{"type": "function"}]}, "tools[0].name"),
             ({"temperature": 3}, "temperature"),
             ({"max_output_tokens": 0}, "max_output_tokens"),
             ({"input": "word " * 20000}, "input"),

@@ -53,7 +53,8 @@ TEST_CASE("responses: every refusal names the client's own field") {
        "missing_required_parameter"},
       {R"("input":[{"type":"function_call_output","call_id":"c","output":7}])", "input[0].output",
        "invalid_type"},
-      {R"("input":"x","tools":[{"type":"web_search"}])", "tools[0].type", "unsupported_parameter"},
+      {R"("input":"x","tools":[{"name":"f"}])", "tools[0].type", "missing_required_parameter"},
+      {R"("input":"x","tools":[{"type":7}])", "tools[0].type", "invalid_type"},
       {R"("input":"x","tools":[{"type":"function","name":"f"},{"type":"function"}])",
        "tools[1].name", "missing_required_parameter"},
       {R"("input":"x","tool_choice":{"type":"file_search"})", "tool_choice.type",
@@ -128,6 +129,15 @@ TEST_CASE("responses: a thought, a text and calls in a row are one message") {
         R"({"role":"assistant","content":[{"type":"text","text":"no"}]}])");
   // The chat parser takes what was made.
   CHECK(std::holds_alternative<ChatRequest>(parse_chat_request(request.chat)));
+}
+
+TEST_CASE("responses: tools that a server would run are left out and named") {
+  const auto request = good(R"({"model":"m","input":"hi","tools":[{"type":"web_search"},
+    {"type":"function","name":"f"},{"type":"namespace","name":"n","tools":[]}]})");
+  CHECK(chat_field(request, "tools") == R"([{"type":"function","function":{"name":"f"}}])");
+  CHECK(request.ignored == std::vector<std::string>{"tools[0].type", "tools[2].type"});
+  CHECK(request.tool_indices == std::vector<size_t>{1});
+  CHECK(request.echo.find("tools")->as_array().size() == 3);
 }
 
 TEST_CASE("responses: paths lead back to the client's fields") {
