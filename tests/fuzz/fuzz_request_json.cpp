@@ -49,7 +49,7 @@ void check_common(const wire::CommonFields& common) {
   for (const auto& entry : common.sampling.logit_bias) {
     require(entry.first >= 0 && entry.second >= -100 && entry.second <= 100);
   }
-  const auto sampling = wire::chat_sampling(common.sampling, Json());
+  const auto sampling = wire::neutral_sampling(common.sampling);
   require(sampling.temperature >= 0 && sampling.temperature <= 2 && sampling.top_p > 0);
 }
 
