@@ -27,7 +27,7 @@ struct SchemaOptions {
   size_t alternatives_max = 1024;  // of one value, after anyOf, oneOf and allOf are multiplied out
   size_t steps_max = 300'000;      // of multiplying out and comparing
   int64_t items_max = 2000;        // a maxItems above is lowered to it, a minItems above refused
-  int64_t characters_max = 8000;   // the same for maxLength and minLength
+  int64_t characters_max = 4000;   // the same for maxLength and minLength
 };
 
 Result<Grammar> compile_json_schema(const Json& schema, const SchemaOptions& options = {});

@@ -13,9 +13,9 @@ namespace {
 #define TANDEM_TIME                                                  \
   "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?"         \
   "(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-// At most 8 labels of 30 characters: always under the limits of 63 and 253.
+// At most 4 labels of 30 characters: always under the limits of 63 and 253.
 #define TANDEM_LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,28}[A-Za-z0-9])?"
-#define TANDEM_HOST TANDEM_LABEL "(\\." TANDEM_LABEL "){0,7}"
+#define TANDEM_HOST TANDEM_LABEL "(\\." TANDEM_LABEL "){0,3}"
 #define TANDEM_OCTET "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define TANDEM_HEX "[0-9A-Fa-f]{1,4}"
 // `after` counts the groups behind the double colon, at most.

@@ -16,7 +16,10 @@ namespace {
 
 constexpr int kDigitsMax = 15;
 constexpr double kLargest = 999'999'999'999'999.0;
-constexpr int64_t kMultipleMax = 1000;
+// A state for each remainder. Factors of powers of ten need few: their last digits decide.
+constexpr int64_t kMultipleMax = 128;
+constexpr int64_t kDecimalMultipleMax = 1'000'000;
+constexpr int64_t kPowerOfTen = 1'000'000'000'000'000;
 
 using Bound = NumberFacts::Bound;
 
@@ -91,7 +94,7 @@ class MagnitudeNetwork {
     int left = 0;
     bool at_least = false;  // all digits so far are those of the lower bound
     bool at_most = false;
-    int64_t remainder = 0;
+    int64_t remainder = 0;  // of the number as if zeros followed
     auto operator<=>(const Place&) const = default;
   };
 
@@ -138,12 +141,20 @@ class MagnitudeNetwork {
       }
       ++next.position;
       --next.left;
-      if (multiple_ > 1) next.remainder = (place.remainder * 10 + (digit - '0')) % multiple_;
+      if (multiple_ > 1 && !add_to_remainder(next, digit - '0')) continue;
       targets[state_of(next)].add(static_cast<uint8_t>(digit));
     }
     for (const auto& [target, set] : targets) {
       network_.moves.push_back({state, parts_.bytes(set), target});
     }
+  }
+
+  // False: no digits to come make a multiple of it.
+  bool add_to_remainder(Place& place, int64_t digit) const {
+    int64_t power = 1;
+    for (int i = 0; i < place.left; ++i) power *= 10;
+    place.remainder = (place.remainder + digit * (power % multiple_)) % multiple_;
+    return (multiple_ - place.remainder) % multiple_ < power;
   }
 
   // The number that was read lies within the bounds.
@@ -194,17 +205,18 @@ GrammarPart free_number(TextParts& parts, bool fractions) {
 }
 
 Result<int64_t> common_multiple(const std::vector<double>& factors) {
+  const auto fits = [](int64_t multiple) {
+    return multiple <= kMultipleMax ||
+           (multiple <= kDecimalMultipleMax && kPowerOfTen % multiple == 0);
+  };
   int64_t multiple = 1;
   for (const double factor : factors) {
-    if (std::floor(factor) != factor || factor > static_cast<double>(kMultipleMax)) {
-      return make_error(Errc::invalid_argument,
-                        "only integers up to " + std::to_string(kMultipleMax));
-    }
-    multiple = std::lcm(multiple, static_cast<int64_t>(factor));
-    if (multiple > kMultipleMax) {
-      return make_error(Errc::invalid_argument,
-                        "together a multiple over " + std::to_string(kMultipleMax));
-    }
+    const bool whole = std::floor(factor) == factor && factor <= static_cast<double>(kDecimalMultipleMax);
+    if (whole && fits(multiple)) multiple = std::lcm(multiple, static_cast<int64_t>(factor));
+    if (whole && fits(multiple)) continue;
+    return make_error(Errc::invalid_argument,
+                      "only integers up to " + std::to_string(kMultipleMax) + ", and factors of powers of ten up to " +
+                          std::to_string(kDecimalMultipleMax));
   }
   return multiple;
 }

@@ -317,17 +317,18 @@ std::optional<std::vector<const Json*>> SchemaShapes::values(const SchemaShape& 
     }
     std::vector<const Json*> out;
     for (const Json* value : candidates) {
-      if (accepts(shape, *value, certain)) out.push_back(value);
+      if (accepts(shape, *value, certain, leaf)) out.push_back(value);
     }
     return out;
   }
   return std::nullopt;
 }
 
-bool SchemaShapes::accepts(const SchemaShape& shape, const Json& value, bool certain) {
+bool SchemaShapes::accepts(const SchemaShape& shape, const Json& value, bool certain,
+                           const Json* listing) {
   if ((shape.types & type_of_value(value)) == 0) return false;
   return std::all_of(shape.leaves.begin(), shape.leaves.end(), [&](const Json* leaf) {
-    return spend(1) && leaf_accepts(*leaf, value, certain);
+    return spend(1) && leaf_accepts(*leaf, value, certain, leaf == listing);
   });
 }
 
@@ -356,10 +357,13 @@ bool SchemaShapes::accepts(const SchemaList& list, const Json& value, bool certa
   });
 }
 
-bool SchemaShapes::leaf_accepts(const Json& leaf, const Json& value, bool certain) {
+bool SchemaShapes::leaf_accepts(const Json& leaf, const Json& value, bool certain, bool is_listed) {
   if ((types_of(leaf) & type_of_value(value)) == 0) return false;
-  if (const Json* choices = leaf.find("enum")) {
+  const Json* choices = leaf.find("enum");
+  // Where const and enum stand together, const is what lists.
+  if (choices != nullptr && (!is_listed || leaf.find("const") != nullptr)) {
     const Json::Array& list = choices->as_array();
+    if (!spend(list.size() / 16)) return false;
     const bool listed = std::any_of(list.begin(), list.end(),
                                     [&](const Json& choice) { return same_value(choice, value); });
     if (!listed) return false;

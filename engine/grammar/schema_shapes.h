@@ -77,7 +77,9 @@ class SchemaShapes {
   // `certain`: true only if the value satisfies the list for sure. Otherwise: false only if it does not
   // for sure.
   bool accepts(const SchemaList& list, const Json& value, bool certain);
-  bool accepts(const SchemaShape& shape, const Json& value, bool certain);
+  // `listing`: a leaf that is known to list the value.
+  bool accepts(const SchemaShape& shape, const Json& value, bool certain,
+               const Json* listing = nullptr);
 
   // The values of enum and const that satisfy the shape; nothing where it lists none.
   std::optional<std::vector<const Json*>> values(const SchemaShape& shape, bool certain);
@@ -107,7 +109,7 @@ class SchemaShapes {
   bool disjoint(const SchemaShape& a, const SchemaShape& b, int depth);
   bool disjoint_lists(const SchemaList& a, const SchemaList& b, int depth);
   bool disjoint_objects(const SchemaShape& a, const SchemaShape& b, int depth);
-  bool leaf_accepts(const Json& leaf, const Json& value, bool certain);
+  bool leaf_accepts(const Json& leaf, const Json& value, bool certain, bool is_listed);
   bool string_accepts(const Json& leaf, const std::string& text, bool certain);
   bool array_accepts(const Json& leaf, const Json& value, bool certain);
   bool object_accepts(const Json& leaf, const Json& value, bool certain);
