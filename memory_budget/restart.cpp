@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memory_budget/plan_box.h"
+
 namespace tandem::budget {
 namespace {
 
@@ -11,8 +13,6 @@ constexpr int64_t kLowWindowMs = 5000;
 Role other(Role role) {
   return role == Role::default_model ? Role::optional_model : Role::default_model;
 }
-
-std::string mib_text(int64_t bytes) { return std::to_string(bytes / kMiB) + " MiB"; }
 
 uint32_t incident_bit(IncidentKind kind) { return uint32_t{1} << static_cast<uint32_t>(kind); }
 
@@ -218,7 +218,7 @@ void RestartMachine::died(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   const bool by_guard = t.guard_stopped;
   const int64_t lived_ms = sight.now_ms - t.since_ms;
-  const std::string text = by_guard ? "stopped by the guard at " + mib_text(sight.available_bytes) +
+  const std::string text = by_guard ? "stopped by the guard at " + size_text(sight.available_bytes) +
                                           " available"
                                     : "ended by itself after " + std::to_string(lived_ms / 1000) + " s";
   raise(role, by_guard ? IncidentKind::stopped_by_guard : IncidentKind::died, text);
@@ -277,8 +277,8 @@ void RestartMachine::step_memory_wait(Role role, const HostSight& sight) {
   const int64_t due = t.footprint_bytes / 100 * times_.memory_back_percent;
   const bool back = base == INT64_MAX || due == 0 || rose >= due;
   const int64_t waited = sight.now_ms - t.since_ms;
-  const std::string text = "of " + mib_text(t.footprint_bytes) + " came back " +
-                           mib_text(rose) + " after " +
+  const std::string text = "of " + size_text(t.footprint_bytes) + " came back " +
+                           size_text(rose) + " after " +
                            std::to_string(waited / 1000) + " s";
   if (back) {
     clear(role, IncidentKind::memory_not_returned);
@@ -309,8 +309,8 @@ void RestartMachine::step_reclaim(Role role, const HostSight& sight) {
   const int64_t expected = sight.available_bytes - cached;
   if (sight.free_bytes < expected - expected / 20) {
     raise(role, IncidentKind::cache_stays,
-          "free " + mib_text(sight.free_bytes) + " after dropping caches, available " +
-              mib_text(sight.available_bytes));
+          "free " + size_text(sight.free_bytes) + " after dropping caches, available " +
+              size_text(sight.available_bytes));
   } else {
     clear(role, IncidentKind::cache_stays);
   }

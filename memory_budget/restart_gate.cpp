@@ -1,7 +1,7 @@
 // The gate of a start (rule U5), the wait before it (U7), and the texts of both.
-#include <cstdlib>
 #include <utility>
 
+#include "memory_budget/plan_box.h"
 #include "memory_budget/restart.h"
 
 namespace tandem::budget {
@@ -11,29 +11,22 @@ Role other(Role role) {
   return role == Role::default_model ? Role::optional_model : Role::default_model;
 }
 
-// One decimal, rounded down: no text promises more than there is.
-std::string gib_text(int64_t bytes) {
-  const int64_t tenths = bytes / (kGiB / 10);
-  const std::string rest = tenths % 10 == 0 ? "" : "." + std::to_string(std::abs(tenths % 10));
-  return std::to_string(tenths / 10) + rest + " GiB";
-}
-
 }  // namespace
 
 std::string gate_text(const GateCheck& check, const Profile& profile, const LevelFloors& floors,
                       const std::vector<Holder>& holders) {
   const int64_t rights = check.needed_bytes - profile.peak_bytes - floors.yellow_leave;
-  std::string text = "needs " + gib_text(check.needed_bytes) + " (peak " +
-                     gib_text(profile.peak_bytes) + ", performance floor " +
-                     gib_text(floors.yellow_leave) + ", rights of the neighbour " +
-                     gib_text(rights) + "), available " + gib_text(check.available_bytes) +
-                     "; needs free " + gib_text(check.free_needed_bytes) + ", free " +
-                     gib_text(check.free_bytes);
+  std::string text = "needs " + size_text(check.needed_bytes) + " (peak " +
+                     size_text(profile.peak_bytes) + ", performance floor " +
+                     size_text(floors.yellow_leave) + ", rights of the neighbour " +
+                     size_text(rights) + "), available " + size_text(check.available_bytes) +
+                     "; needs free " + size_text(check.free_needed_bytes) + ", free " +
+                     size_text(check.free_bytes);
   if (!check.blocks_ok) text += "; too few free blocks of 2 MiB";
   if (!check.level_ok) text += "; the guard's level forbids a start";
   if (!check.neighbour_ok) text += "; the other model starts or stops";
   if (!holders.empty()) text += "; held by:";
-  for (const Holder& holder : holders) text += " " + holder.name + " " + gib_text(holder.bytes) + ",";
+  for (const Holder& holder : holders) text += " " + holder.name + " " + size_text(holder.bytes) + ",";
   if (!holders.empty()) text.pop_back();
   const int64_t short_of = check.needed_bytes - check.available_bytes;
   // The smallest one whose end would make room.
@@ -108,8 +101,8 @@ void RestartMachine::step_gate(Role role, const HostSight& sight) {
   clear_waits(role);
   if (t.retries > 0 && sight.available_bytes + 64 * kMiB < t.available_at_start) {
     raise(role, IncidentKind::residue,
-          "available before the last start " + gib_text(t.available_at_start) + ", now " +
-              gib_text(sight.available_bytes));
+          "available before the last start " + size_text(t.available_at_start) + ", now " +
+              size_text(sight.available_bytes));
   }
   t.available_at_start = sight.available_bytes;
   enter(role, RunState::loading, sight);

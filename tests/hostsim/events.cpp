@@ -1,4 +1,6 @@
 // The events of a script, carried out.
+#include <algorithm>
+
 #include "memory_budget/plan_box.h"
 #include "tests/hostsim/simulation.h"
 
@@ -67,7 +69,7 @@ Result<void> Simulation::budget(Fields& f) {
     others -= host_.process(each).held_bytes();
   }
   input.host = {.total_bytes = host_.setup.total_bytes,
-                .available_bytes = host_.setup.idle_available_bytes - std::max<int64_t>(0, others),
+                .available_bytes = std::max<int64_t>(0, host_.setup.idle_available_bytes - std::max<int64_t>(0, others)),
                 .floor_bytes = guard_.floors().yellow_leave};
   TRY_ASSIGN(const budget::BoxPlan before, budget::plan_box(input));
   for (budget::BoxModel& model : input.models) {
