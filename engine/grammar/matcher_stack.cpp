@@ -1,6 +1,7 @@
 #include "engine/grammar/matcher_stack.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/check.h"
 #include "engine/grammar/grammar_cost.h"
@@ -10,6 +11,8 @@ namespace {
 
 // Marks a frame number as an index into new_frames_ until those are made.
 constexpr uint32_t kNew = uint32_t{1} << 31;
+// Sets up to this size are searched, larger ones have their items in a hash table.
+constexpr size_t kSearchedMax = 24;
 
 uint64_t hash_of(std::span<const StackItem> links) {
   uint64_t hash = links.size();
@@ -97,16 +100,41 @@ size_t FrameStore::memory_bytes() const {
          slots_.capacity() * sizeof(uint32_t);
 }
 
-bool StackStepper::add(std::vector<StackItem>& items, size_t first, const StackItem& item) {
-  for (size_t i = first; i < items.size(); ++i) {
-    if (items[i] == item) return false;
+// False: the item is there already.
+bool StackStepper::add_hash(const StackItem& item, std::span<const StackItem> items,
+                            uint32_t number) {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = ((uint64_t{item.state} << 32 | item.frame) * 0x9E3779B97F4A7C15u >> 20) & mask;
+  for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    if (items[slots_[slot] - 1] == item) return false;
   }
-  if (items.size() - first >= limits_.items_max) {
+  slots_[slot] = number + 1;
+  return true;
+}
+
+void StackStepper::add(std::vector<StackItem>& items, size_t first, const StackItem& item) {
+  const auto set = std::span<const StackItem>(items).subspan(first);
+  if (set.size() < kSearchedMax) {
+    if (std::ranges::find(set, item) != set.end()) return;
+  } else {
+    if (2 * (set.size() + 1) > slots_.size() || hashed_ == 0) {
+      slots_.assign(std::max<size_t>(128, 4 * std::bit_ceil(set.size())), 0);
+      for (hashed_ = 0; hashed_ < set.size(); ++hashed_) {
+        add_hash(set[hashed_], set, static_cast<uint32_t>(hashed_));
+      }
+    }
+    if (set.size() >= limits_.items_max) {
+      overflowed_ = true;
+      return;
+    }
+    if (!add_hash(item, set, static_cast<uint32_t>(hashed_))) return;
+    ++hashed_;
+  }
+  if (set.size() >= limits_.items_max) {
     overflowed_ = true;
-    return false;
+    return;
   }
   items.push_back(item);
-  return true;
 }
 
 void StackStepper::add_returns(const FrameStore& frames, std::vector<StackItem>& items, size_t first,
@@ -124,12 +152,13 @@ void StackStepper::add_returns(const FrameStore& frames, std::vector<StackItem>&
 }
 
 uint32_t StackStepper::new_frame_of(uint32_t rule, bool& fresh) {
-  for (uint32_t i = 0; i < new_frames_.size(); ++i) {
-    if (new_frames_[i].rule == rule) return i;
-  }
+  if (new_frame_of_rule_.size() <= rule) new_frame_of_rule_.resize(rule + 1, 0);
+  uint32_t& known = new_frame_of_rule_[rule];
+  if (known != 0) return known - 1;
   fresh = true;
   new_frames_.push_back({.rule = rule});
-  return static_cast<uint32_t>(new_frames_.size() - 1);
+  known = static_cast<uint32_t>(new_frames_.size());
+  return known - 1;
 }
 
 // A called rule that may be empty is also stepped over, so that a frame made here is never returned from
@@ -160,10 +189,11 @@ void StackStepper::make_new_frames(FrameStore& frames) {
   std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) {
     return grammar.rule_rank(new_frames_[a].rule) < grammar.rule_rank(new_frames_[b].rule);
   });
+  std::ranges::sort(new_links_, {}, &NewLink::new_frame);
   for (const uint32_t index : order_) {
     links_.clear();
-    for (const NewLink& fresh : new_links_) {
-      if (fresh.new_frame != index) continue;
+    const auto links = std::ranges::equal_range(new_links_, index, {}, &NewLink::new_frame);
+    for (const NewLink& fresh : links) {
       StackItem link = fresh.link;
       if ((link.frame & kNew) != 0) link.frame = new_frames_[link.frame & ~kNew].frame;
       if (tables_->info(link.state).tail) {
@@ -196,16 +226,13 @@ StackStepper::Set StackStepper::close(const MatcherTables& tables, const StackLi
   tables_ = &tables;
   limits_ = limits;
   Set set;
-  size_t kept = first;
-  for (size_t i = first; i < items.size(); ++i) {
-    const auto begin = items.begin() + static_cast<std::ptrdiff_t>(first);
-    const auto end = items.begin() + static_cast<std::ptrdiff_t>(kept);
-    if (std::find(begin, end, items[i]) == end) items[kept++] = items[i];
-  }
-  items.resize(std::min(kept, first + limits_.items_max));
-  if (kept > items.size()) overflowed_ = true;
+  seeds_.assign(items.begin() + static_cast<std::ptrdiff_t>(first), items.end());
+  items.resize(first);
+  hashed_ = 0;
+  for (const StackItem& seed : seeds_) add(items, first, seed);
   add_returns(frames, items, first, set);
   set.kernel_count = items.size() - first;
+  for (const NewFrame& frame : new_frames_) new_frame_of_rule_[frame.rule] = 0;
   new_frames_.clear();
   new_links_.clear();
   add_calls(items, first);

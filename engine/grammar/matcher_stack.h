@@ -59,7 +59,7 @@ class FrameStore {
 };
 
 struct StackLimits {
-  size_t items_max = 512;
+  size_t items_max = 2048;
   size_t frames_max = 65536;  // in use at one time: nesting depth, mostly
   size_t links_max = 262144;  // of all frames
 };
@@ -93,7 +93,8 @@ class StackStepper {
     uint32_t new_frame = 0;
     StackItem link;
   };
-  bool add(std::vector<StackItem>& items, size_t first, const StackItem& item);
+  void add(std::vector<StackItem>& items, size_t first, const StackItem& item);
+  bool add_hash(const StackItem& item, std::span<const StackItem> items, uint32_t number);
   void add_returns(const FrameStore& frames, std::vector<StackItem>& items, size_t first, Set& set);
   void add_calls(std::vector<StackItem>& items, size_t first);
   uint32_t new_frame_of(uint32_t rule, bool& fresh);
@@ -104,7 +105,12 @@ class StackStepper {
   bool overflowed_ = false;
   std::vector<NewFrame> new_frames_;
   std::vector<NewLink> new_links_;
+  std::vector<uint32_t> new_frame_of_rule_;  // index + 1; 0: none
   std::vector<uint32_t> order_;
+  std::vector<StackItem> seeds_;
+  // The items of a large set by hash, open addressing; number + 1, 0: free.
+  std::vector<uint32_t> slots_;
+  size_t hashed_ = 0;
   std::vector<StackItem> links_;
 };
 
