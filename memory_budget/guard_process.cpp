@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -126,7 +127,7 @@ void GuardProcess::pin(Role role, const GuardTenant& tenant) noexcept {
   Pinned& pinned = pinned_[role_index(role)];
   pinned.tenant = tenant;
   pinned.pidfd.reset();
-  pinned.alive = pinned.refused = false;
+  pinned.alive = pinned.refused = pinned.orphaned = false;
   if (tenant.pid == 0) return;
   Fd pidfd(pidfd_open_call(tenant.pid));
   if (!pidfd.valid()) return;  // ended already
@@ -149,11 +150,60 @@ void GuardProcess::follow_page() noexcept {
       if (!same) pin(role, tenant);
       pinned.tenant.loading = tenant.loading;
     }
-    if (pinned.alive && ended(pinned.pidfd)) {
-      pinned.alive = false;
+    if (pinned.alive && !pinned.orphaned && ended(pinned.pidfd)) {
+      pinned.orphaned = true;
       pinned.pidfd.reset();
     }
+    if (pinned.alive && pinned.orphaned) pinned.alive = for_group(pinned.tenant, 0) > 0;
   }
+}
+
+// A group's number is not given again while a member lives; its members started after the leader and
+// run as the same user. Each is pinned before it is looked at.
+bool GuardProcess::signal_member(const GuardTenant& leader, pid_t pid, int signal_number) noexcept {
+  std::array<char, 64> path;
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid));
+  const Fd pidfd(signal_number == 0 ? -1 : pidfd_open_call(pid));
+  const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) return false;
+  ProcessStat stat;
+  if (!parse_process_stat(read_whole(file.get(), buffer_.data(), buffer_.size()), stat)) return false;
+  const bool member = stat.group == leader.pid && stat.start_ticks >= leader.start_ticks &&
+                      info.st_uid == leader.uid && stat.state != 'Z' && stat.state != 'X';
+  if (member && pidfd.valid()) {
+    ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal_number, nullptr, 0);
+  }
+  return member;
+}
+
+int GuardProcess::for_group(const GuardTenant& leader, int signal_number) noexcept {
+  // readdir() allocates: the call below it does not.
+  struct Entry {
+    uint64_t inode;
+    int64_t offset;
+    uint16_t bytes;
+    uint8_t type;
+  };
+  constexpr size_t kNameAt = 19;
+  const Fd proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int members = 0;
+  while (proc.valid()) {
+    const long got = ::syscall(SYS_getdents64, proc.get(), entries_.data(), entries_.size());
+    if (got <= 0) break;
+    for (size_t at = 0; at < static_cast<size_t>(got);) {
+      Entry entry;
+      std::memcpy(&entry, entries_.data() + at, kNameAt);
+      const char* name = entries_.data() + at + kNameAt;
+      at += entry.bytes;
+      pid_t pid = 0;
+      const auto [end, error] = std::from_chars(name, name + 10, pid);
+      if (error == std::errc() && *end == '\0' && pid > 1 && signal_member(leader, pid, signal_number)) {
+        ++members;
+      }
+    }
+  }
+  return members;
 }
 
 void GuardProcess::count_driver_lines() noexcept {
@@ -171,8 +221,12 @@ void GuardProcess::act(const GuardAction& action) noexcept {
   if (action.kind != GuardActionKind::restart_default && pinned.alive) {
     const int number = action.kind == GuardActionKind::kill ? SIGKILL : SIGTERM;
     // The leader by its descriptor; while it is not reaped, its group's number is nobody else's.
-    ::syscall(SYS_pidfd_send_signal, pinned.pidfd.get(), number, nullptr, 0);
-    ::kill(-pinned.tenant.pid, number);
+    if (pinned.orphaned) {
+      for_group(pinned.tenant, number);
+    } else {
+      ::syscall(SYS_pidfd_send_signal, pinned.pidfd.get(), number, nullptr, 0);
+      ::kill(-pinned.tenant.pid, number);
+    }
   }
   ++report_.actions;
   report_.acted_ms = monotonic_ms();
@@ -261,7 +315,7 @@ bool GuardProcess::wait(int64_t ms, int stop_fd) noexcept {
   size_t count = 0;
   items[count++] = {.fd = stop_fd, .events = POLLIN, .revents = 0};
   for (const Pinned& pinned : pinned_) {
-    if (pinned.alive) items[count++] = {.fd = pinned.pidfd.get(), .events = POLLIN, .revents = 0};
+    if (pinned.pidfd.valid()) items[count++] = {.fd = pinned.pidfd.get(), .events = POLLIN, .revents = 0};
   }
   const size_t trigger = count;
   if (psi_full_.valid()) items[count++] = {.fd = psi_full_.get(), .events = POLLPRI, .revents = 0};

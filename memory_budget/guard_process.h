@@ -50,12 +50,16 @@ class GuardProcess {
     Fd pidfd;
     bool alive = false;
     bool refused = false;
+    bool orphaned = false;  // the leader has ended, its group may hold the memory still
   };
 
   GuardProcess(HostProbe probe, std::unique_ptr<BlackBox> blackbox);
   void follow_page() noexcept;
   void pin(Role role, const GuardTenant& tenant) noexcept;
   [[nodiscard]] bool is_what_it_says(const GuardTenant& tenant) noexcept;
+  // Signals what lives of the group of a leader that has ended; returns how many. 0: only counts.
+  int for_group(const GuardTenant& leader, int signal_number) noexcept;
+  bool signal_member(const GuardTenant& leader, pid_t pid, int signal_number) noexcept;
   void count_driver_lines() noexcept;
   void act(const GuardAction& action) noexcept;
   void tell(const GuardOutput& out) noexcept;
@@ -76,6 +80,7 @@ class GuardProcess {
   int64_t driver_lines_ = 0;
   int64_t noted_ms_ = -1;
   std::array<char, 8192> buffer_{};
+  alignas(8) std::array<char, 8192> entries_{};
 };
 
 // Locks all memory, asks for a real-time class, and leaves the OOM killer's list; returns what the

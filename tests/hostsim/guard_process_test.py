@@ -188,6 +188,36 @@ def what_is_not_what_it_says_is_not_touched():
     w.end()
 
 
+def an_orphan_of_the_group_is_found():
+    w = World()
+    w.start_guard()
+    # The leader ends on TERM; its child, in the same group, ignores it and holds the memory.
+    child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(1000)"
+    leader = w.process([sys.executable, "-c", "import subprocess, sys, time\n"
+                        f"c = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE)\n"
+                        "c.stdout.readline()\nprint(c.pid, flush=True)\ntime.sleep(1000)"])
+    orphan = int(leader.stdout.readline())
+    other = w.process(STUBBORN)
+    w.tell("optional", leader.pid)
+    w.pinned(2)
+    leader.terminate()
+    leader.wait()
+    time.sleep(0.4)
+    check(w.report()["pinned"] == 2, "a group without its leader is alive still")
+    w.available(1)
+
+    def gone():
+        try:
+            return " Z " in pathlib.Path(f"/proc/{orphan}/stat").read_text()
+        except OSError:
+            return True
+
+    check(w.wait_for(gone, 2), "its orphan is killed at black")
+    check(w.pinned(0), "then nothing of it lives")
+    check(other.poll() is None, "and nobody else is touched")
+    w.end()
+
+
 def a_loading_default_goes_at_black():
     w = World()
     w.start_guard()
@@ -253,6 +283,7 @@ def it_does_not_grow():
 black_kills_the_optional_only()
 red_terminates_then_kills()
 what_is_not_what_it_says_is_not_touched()
+an_orphan_of_the_group_is_found()
 a_loading_default_goes_at_black()
 it_starts_again_where_it_was()
 bad_starts()
