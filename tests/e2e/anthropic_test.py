@@ -22,6 +22,8 @@ def tool(name, description, required, **properties):
                              "required": [required]}}
 
 
+CODER = support.CACHE / "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+
 # The three tools of the test model's corpus.
 TOOLS = [tool("get_weather", "Weather of a city", "city", city="string", unit="string"),
          tool("create_ticket", "Open a ticket", "item", item="string", priority="integer"),
@@ -31,6 +33,10 @@ WEATHER = [{"role": "user", "content": "What is the weather in Oslo?"}]
 
 def text_of(message):
     return "".join(block.text for block in message.content if block.type == "text")
+
+
+def prompt_tokens(message):
+    return message.usage.input_tokens + message.usage.cache_read_input_tokens
 
 
 class AnthropicTest(unittest.TestCase):
@@ -136,8 +142,7 @@ class AnthropicTest(unittest.TestCase):
     def test_count_tokens(self):
         options = {"model": "default", "messages": CAPITAL, "system": "Be brief."}
         count = self.client.messages.count_tokens(**options).input_tokens
-        usage = self.create(system="Be brief.").usage
-        self.assertEqual(count, usage.input_tokens + usage.cache_read_input_tokens)
+        self.assertEqual(count, prompt_tokens(self.create(system="Be brief.")))
         without = self.client.messages.count_tokens(model="default", messages=CAPITAL).input_tokens
         self.assertLess(without, count)
         tools = [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {}}}]
@@ -288,6 +293,36 @@ class AnthropicTest(unittest.TestCase):
             self.create(messages=[{"role": "user", "content": "word " * 20000}])
         self.assertIn("prompt is too long", caught.exception.api_message)
         self.assertIn("4096", caught.exception.api_message)
+
+
+@unittest.skipUnless(CODER.exists(), f"{CODER.name} is not there (tools/fetch_models)")
+class CoderTest(unittest.TestCase):
+    """A real model of another family: it writes its calls as JSON, in hermes tags only when it must call."""
+
+    def test_tool_round_trip(self):
+        with support.Service(models=[("coder", CODER), ("tiny", support.TINY)]) as service:
+            client = anthropic.Anthropic(base_url=service.base, api_key=service.key, max_retries=0, timeout=120)
+            for choice in ("auto", "any"):
+                options = {"model": "coder", "max_tokens": 200, "tools": TOOLS, "tool_choice": {"type": choice},
+                           "extra_body": {"temperature": 0}}
+                whole = client.messages.create(messages=WEATHER, **options)
+                with client.messages.stream(messages=WEATHER, **options) as stream:
+                    streamed = stream.get_final_message()
+                self.assertEqual("tool_use", whole.stop_reason)
+                calls = [[(block.name, block.input) for block in message.content if block.type == "tool_use"]
+                         for message in (whole, streamed)]
+                self.assertEqual(calls[0], calls[1])
+                name, arguments = calls[0][0]
+                self.assertEqual(("get_weather", "Oslo"), (name, arguments["city"]))
+                # What such a small model makes of a result is its own affair: it must read it, and be heard.
+                result = {"type": "tool_result", "tool_use_id": whole.content[-1].id, "content": '{"temperature": 7}'}
+                answer = client.messages.create(
+                    messages=[*WEATHER, {"role": "assistant", "content": whole.content},
+                              {"role": "user", "content": [result]}],
+                    **{**options, "tool_choice": {"type": "none"}, "max_tokens": 60})
+                self.assertTrue(text_of(answer).strip())
+                bare = client.messages.count_tokens(model="coder", messages=WEATHER).input_tokens
+                self.assertGreater(prompt_tokens(answer), bare + 20)
 
 
 if __name__ == "__main__":
