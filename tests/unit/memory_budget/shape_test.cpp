@@ -86,10 +86,15 @@ TEST_CASE("shape: layers are told by a list as well") {
 
 TEST_CASE("shape: layers that borrow an earlier layer's cache keep nothing") {
   const ModelShape shape =
-      read_shape(with_key(gemma4_26b(), "attention.shared_kv_layers", 12)).value();
-  CHECK(shape.count(LayerKind::borrowing) == 12);
+      read_shape(with_key(gemma4_26b(), "attention.shared_kv_layers", 7)).value();
+  CHECK(shape.count(LayerKind::borrowing) == 7);  // the last: layers 23 and 29 are full ones
   CHECK(shape.full_bytes_per_token == 3 * 4'096);
-  CHECK(shape.sliding_bytes_per_token == 15 * 8'192);
+  CHECK(shape.sliding_bytes_per_token == 20 * 8'192);
+}
+
+TEST_CASE("shape: keys and values may differ in length") {
+  const ModelShape shape = read_shape(with_key(qwen35_27b(), "attention.value_length", 128)).value();
+  CHECK(shape.full_bytes_per_token == 16 * 2 * 4 * (256 + 128));
 }
 
 struct Hostile {
