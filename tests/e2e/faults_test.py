@@ -119,7 +119,8 @@ class LoadTest(unittest.TestCase):
             outcomes = []
             while not stop.is_set():
                 try:
-                    stream = support.Stream(self.service, {"model": "tiny2", **PROMPT, "max_tokens": 300},
+                    # Long enough that the engine is at work when it dies, and not only the client at reading.
+                    stream = support.Stream(self.service, {"model": "tiny2", **PROMPT, "max_tokens": 1500},
                                             "/v1/completions")
                     if stream.status != 200:
                         outcomes.append(("refused", stream.status))
