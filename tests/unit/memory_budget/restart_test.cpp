@@ -43,6 +43,7 @@ struct World {
   std::set<std::string> open;  // incidents
   std::map<std::string, std::string> texts;
   bool answers_reclaim = true;
+  int failures = 0;
 
   World() {
     machine.set_profile(Role::default_model, kDefault, {});
@@ -113,7 +114,7 @@ struct World {
       for (size_t r = 0; r < kRoleCount; ++r) {
         Process& p = processes[r];
         if (p.fails && p.alive && sight.now_ms >= p.ready_at_ms - 59'000 && sight.now_ms < p.ready_at_ms) {
-          machine.start_failed(static_cast<Role>(r), "out of memory at capture", false);
+          machine.start_failed(static_cast<Role>(r), ++failures == 1 ? "out of memory at capture" : "device busy", false);
           end(static_cast<Role>(r));
         }
       }
