@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -23,7 +24,9 @@ namespace tandem::tests {
 
 class EngineClient {
  public:
-  static constexpr std::chrono::milliseconds kPatience{20'000};
+  // An emulator is that much slower.
+  inline static const std::chrono::milliseconds kPatience{
+      std::getenv("TANDEM_EMULATED") == nullptr ? 20'000 : 600'000};
 
   // Tries again until the socket answers or the deadline passes: the engine may still be starting.
   static Result<EngineClient> connect(const std::string& path,

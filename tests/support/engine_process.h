@@ -1,4 +1,5 @@
-// Starts one of our binaries for a test, and a temporary folder for its files. Both clean up.
+// Starts one of our binaries for a test, and a temporary folder for its files. Both clean up. The
+// process holds none of the test's output: if the test dies first, nobody waits for that.
 // (TANDEM_CHECK_2: the name CHECK belongs to Catch2 in tests.)
 #pragma once
 
@@ -67,6 +68,7 @@ class EngineProcess {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    posix_spawn_file_actions_adddup2(&actions, 2, 1);
     if (inherited_fd >= 0) posix_spawn_file_actions_adddup2(&actions, inherited_fd, 3);
     const int spawned = ::posix_spawn(&pid_, path.c_str(), &actions, nullptr, argv.data(), environ);
     TANDEM_CHECK_2(spawned == 0, "posix_spawn");
