@@ -38,7 +38,8 @@ class Client {
     if (!json.ok()) return;
     const uint64_t id = frame.request_id;
     switch (frame.type) {
-      case FrameType::prepare: walk<protocol::Prepare>(*json); return prepare(frame);
+      case FrameType::prepare:
+      case FrameType::render: walk<protocol::Prepare>(*json); return prepare(frame);
       case FrameType::tokenize: walk<protocol::Tokenize>(*json); return prepare(frame);
       case FrameType::detokenize: walk<protocol::Detokenize>(*json); return prepare(frame);
       case FrameType::submit: return submit(id, walk<protocol::Submit>(*json));
@@ -74,12 +75,9 @@ class Client {
 
   void prepare(const Frame& frame) {
     const bool prompt = frame.type == FrameType::prepare;
-    if (!connection_.take(frame.request_id,
-                          prompt ? engine::IdUse::preparing : engine::IdUse::asking)) {
-      return;
-    }
+    if (!take(frame.request_id, prompt ? engine::IdUse::preparing : engine::IdUse::asking)) return;
     auto message = engine::answer_prepare_job(
-        {h_.text, 256}, {key(frame.request_id), frame.type, frame.payload});
+        {h_.text, constraints_, 256}, {key(frame.request_id), frame.type, frame.payload});
     const auto parsed = parse_json(message.payload);
     TANDEM_CHECK_2(parsed.ok(), "an answer is JSON");
     if (message.type != FrameType::prepared) return connection_.free(frame.request_id);
@@ -89,12 +87,18 @@ class Client {
 
   void submit(uint64_t id, std::optional<protocol::Submit> submit) {
     if (!submit) return;
-    const std::vector<int32_t>* prompt = connection_.prompt(submit->prompt_id);
-    if (prompt == nullptr || !connection_.take(id, engine::IdUse::running)) return;
-    h_.submit(key(id), *prompt, std::move(*submit));
+    const engine::KeptPrompt* prompt = connection_.prompt(submit->prompt_id);
+    if (prompt == nullptr || !take(id, engine::IdUse::running)) return;
+    h_.submit(key(id), prompt->tokens, std::move(*submit), prompt->constraint);
+  }
+
+  [[nodiscard]] bool take(uint64_t id, engine::IdUse use) {
+    const auto taken = connection_.take(id, use);
+    return taken.ok() && *taken;
   }
 
   LoopHarness h_;
+  engine::ConstraintCache constraints_{h_.text.token_trie()};
   engine::Connection connection_{engine::ConnectionId{1}, Fd(), {}};
 };
 

@@ -57,9 +57,13 @@ class FakeText final : public engine::TextSide {
   [[nodiscard]] Result<protocol::Text> render(const protocol::PrepareChat& chat) const override {
     protocol::Text out;
     for (const Json& message : chat.messages.as_array()) {
+      const Json* role = message.find("role");
+      const Json* content = message.find("content");
+      if (role == nullptr || !role->is_string() || content == nullptr || !content->is_string()) {
+        return make_error(Errc::invalid_argument, "role and content are texts");
+      }
       if (!out.text.empty()) out.text += "\n";
-      out.text += "<" + message.find("role")->as_string() + ">" +
-                  message.find("content")->as_string();
+      out.text += "<" + role->as_string() + ">" + content->as_string();
     }
     return out;
   }

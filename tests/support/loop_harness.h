@@ -65,12 +65,14 @@ class LoopHarness {
   void push(engine::LoopCommand command) {
     TANDEM_CHECK_2(inbox.try_push(std::move(command)), "inbox");
   }
-  void submit(const engine::RequestKey& k, std::vector<int32_t> prompt, protocol::Submit submit) {
+  void submit(const engine::RequestKey& k, std::vector<int32_t> prompt, protocol::Submit submit,
+              engine::ConstraintPtr constraint = nullptr) {
     seen[k].credit = submit.credit;
     auto command = std::make_unique<engine::SubmitCommand>();
     command->key = k;
     command->submit = std::move(submit);
     command->prompt = std::move(prompt);
+    command->constraint = std::move(constraint);
     command->received = clock.now();
     push(std::move(command));
   }
