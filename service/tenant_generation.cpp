@@ -33,7 +33,7 @@ GenerationChannel::GenerationChannel(uint64_t first_id, size_t choices, EngineCl
     : first_id_(first_id),
       client_(client),
       admission_(admission),
-      events_max_(choices * static_cast<size_t>(kCreditEvents + kUncreditedEvents)),
+      events_max_(choices * static_cast<size_t>(2 * kCreditEvents + kUncreditedEvents)),
       queue_(events_max_ + choices),
       ended_(choices) {}
 
@@ -103,8 +103,10 @@ std::optional<GenerationEvent> TenantGeneration::next_event(SteadyTime deadline)
     ++ended_;
     return event;
   }
-  if (std::holds_alternative<protocol::ContentEvent>(std::get<protocol::Event>(event->body).body) &&
-      ++taken >= kCreditEvents / 2) {
+  const auto* content =
+      std::get_if<protocol::ContentEvent>(&std::get<protocol::Event>(event->body).body);
+  const bool credited = content != nullptr && content->token != protocol::kNoToken;
+  if (credited && ++taken >= kCreditEvents / 2) {
     // A failed send means a lost connection: the terminal error is on its way.
     (void)client_.send(FrameType::credit, first_id_ + event->choice,
                        protocol::Credit{.events = taken}.to_json());

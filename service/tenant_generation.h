@@ -19,7 +19,8 @@ class AdmissionCount;
 
 // Content events per choice that may be under way; at half of it credit is granted back.
 inline constexpr int64_t kCreditEvents = 512;
-// Prompt, tool-call and terminal events need no credit: room for them.
+// A token may have a second event behind it that needs no credit; room for these, and for prompt events
+// and tool calls.
 inline constexpr int64_t kUncreditedEvents = 64;
 
 class GenerationChannel final : public EngineSink {

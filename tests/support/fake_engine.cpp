@@ -19,6 +19,7 @@
 //   protocol_version N     told in welcome (1)
 //   weights_hash TEXT      told in welcome
 //   finish REASON          stop (default) or length
+//   second_events 1        behind each token another content event, without a token
 //
 // Tokens of a prompt: one per byte. Slots, --queue, --context, credit, cancel, stop strings,
 // max_tokens and log-probabilities work as in the real engine.
@@ -174,6 +175,12 @@ bool FakeEngine::step_request(Connection& connection, uint64_t id, Request& requ
   ++request.next_word;
   ++completion_tokens_;
   send_event(connection, id, protocol::Event{std::move(event)});
+  if (script_.number("second_events", 0) > 0) {
+    protocol::ContentEvent second;
+    second.text = ".";
+    second.token = protocol::kNoToken;
+    send_event(connection, id, protocol::Event{std::move(second)});
+  }
   return false;
 }
 

@@ -83,6 +83,27 @@ TEST_CASE("credit is granted back: an answer longer than the credit comes whole"
   CHECK(drain(*submit(world.tenant(), *prompt))[0].content_events == 3000);
 }
 
+TEST_CASE("only tokens use credit, and events without one find room beside them") {
+  World world("tokens 3000\nsecond_events 1\n");
+  world.begin();
+  REQUIRE(world.until_ready());
+  const auto prompt = prepare_text(world.tenant());
+  const auto generation = submit(world.tenant(), *prompt);
+  const auto made = [&] { return world.tenant().stats(soon()).value().completion_tokens; };
+  REQUIRE(world.until([&] { return made() >= kCreditEvents; }));
+  Outcome out;
+  for (int64_t i = 0; i < kCreditEvents; ++i) take(out, generation->next_event(soon()).value());
+  CHECK(out.content_events == kCreditEvents);
+  // Half of what was taken were tokens: so many more may come, and not one beyond.
+  const int64_t most = kCreditEvents + kCreditEvents / 2;
+  REQUIRE(world.until([&] { return made() >= most; }));
+  for (int i = 0; i < 50; ++i) REQUIRE(made() == most);
+  while (!generation->done()) take(out, generation->next_event(soon()).value());
+  CHECK(out.content_events == 6000);
+  CHECK(out.terminals == 1);
+  CHECK_FALSE(out.error.has_value());
+}
+
 TEST_CASE("an engine that is killed fails its open requests exactly once each") {
   World world("tokens 5000\ntokens_per_second 500\n");
   world.begin();
