@@ -50,16 +50,19 @@ bool AnswerSink::declared(std::string_view name) const {
                      [name](const DeclaredTool& tool) { return tool.name == name; });
 }
 
-void AnswerSink::push_text(AnswerPart part, std::string text) {
+void AnswerSink::push_text(AnswerPart part, std::string_view text) {
   if (text.empty()) return;
-  if (!events_.empty() && events_.back().part == part && part != AnswerPart::call) {
-    events_.back().text += text;
-    return;
+  if (events_.empty() || events_.back().part != part) events_.emplace_back().part = part;
+  events_.back().text.append(text);
+}
+
+// Straight into its event where no stop string can take it back.
+void AnswerSink::push_content(std::string_view text) {
+  if (stops_.passes_all()) {
+    push_text(AnswerPart::content, text);
+  } else {
+    content_.append(text);
   }
-  AnswerEvent event;
-  event.part = part;
-  event.text = std::move(text);
-  events_.push_back(std::move(event));
 }
 
 void AnswerSink::reasoning(std::string_view piece) {
@@ -78,9 +81,10 @@ void AnswerSink::reasoning(std::string_view piece) {
     reasoning_space_.append(piece);
     return;
   }
-  std::string out = std::exchange(reasoning_space_, std::string(piece.substr(words.end)));
-  out.append(piece.substr(begin, words.end - begin));
-  push_text(AnswerPart::reasoning, std::move(out));
+  push_text(AnswerPart::reasoning, reasoning_space_);
+  reasoning_space_.clear();
+  push_text(AnswerPart::reasoning, piece.substr(begin, words.end - begin));
+  reasoning_space_.append(piece.substr(words.end));
 }
 
 void AnswerSink::next_reasoning_part() {
@@ -94,18 +98,19 @@ void AnswerSink::text(std::string_view piece) {
     if (!content_skip_space_) content_space_.append(piece);
     return;
   }
-  if (content_join_ && content_begun_) content_.push_back('\n');
+  if (content_join_ && content_begun_) push_content("\n");
   content_join_ = false;
   content_begun_ = true;
-  content_ += content_space_;
-  content_space_.assign(piece.substr(words.end));
+  push_content(content_space_);
+  content_space_.clear();
   const size_t begin = content_skip_space_ ? words.begin : 0;
   content_skip_space_ = false;
-  content_.append(piece.substr(begin, words.end - begin));
+  push_content(piece.substr(begin, words.end - begin));
+  content_space_.append(piece.substr(words.end));
 }
 
 void AnswerSink::verbatim_content(std::string_view piece) {
-  content_.append(piece);
+  push_content(piece);
   flush_content();
 }
 
@@ -180,30 +185,24 @@ void AnswerSink::warn(int rule, std::string code, std::string detail) {
 
 void AnswerSink::flush_content() {
   if (content_.empty()) return;
-  if (stops_.passes_all()) {
-    push_text(AnswerPart::content, std::exchange(content_, std::string()));
-    return;
-  }
   std::string out;
   stops_.feed(content_, out);
   content_.clear();
-  push_text(AnswerPart::content, std::move(out));
+  push_text(AnswerPart::content, out);
 }
 
 AnswerEvents AnswerSink::take() {
   flush_content();
-  AnswerEvents events = std::move(events_);
-  events_.clear();
-  return events;
+  return std::exchange(events_, AnswerEvents());
 }
 
 AnswerEnd AnswerSink::finish(EngineFinish reason) {
-  content_ += content_space_;  // behind the last content, or alone: verbatim
+  push_content(content_space_);  // behind the last content, or alone: verbatim
   content_space_.clear();
   flush_content();
   std::string rest;
   stops_.finish(rest);
-  push_text(AnswerPart::content, std::move(rest));
+  push_text(AnswerPart::content, rest);
   AnswerEnd end;
   end.finish = stopped() ? "stop" : reason == EngineFinish::length ? "length" : "stop";
   if (end.finish == "stop" && calls_ > 0) end.finish = "tool_calls";

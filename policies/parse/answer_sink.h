@@ -55,7 +55,7 @@ class AnswerSink final : public CallTarget {
 
   // From an engine that split the answer itself: nothing is trimmed or joined, names are known.
   void verbatim_reasoning(std::string_view piece) {
-    push_text(AnswerPart::reasoning, std::string(piece));
+    push_text(AnswerPart::reasoning, piece);
   }
   void verbatim_content(std::string_view piece);
   void declared_call(ReadCall call);
@@ -70,7 +70,8 @@ class AnswerSink final : public CallTarget {
   [[nodiscard]] bool call_shaped() const { return call_shaped_; }
 
  private:
-  void push_text(AnswerPart part, std::string text);
+  void push_text(AnswerPart part, std::string_view text);
+  void push_content(std::string_view text);
   [[nodiscard]] bool wants_call() const;
   [[nodiscard]] std::string fresh_id();
   [[nodiscard]] bool declared(std::string_view name) const;
@@ -79,7 +80,7 @@ class AnswerSink final : public CallTarget {
   StopFilter stops_;
   AnswerEvents events_;
   std::vector<ReceiptEntry> warnings_;
-  std::string content_;             // of this step, before stop strings
+  std::string content_;             // of this step, before stop strings; without any: empty
   std::string content_space_;       // white space that counts only if content follows
   std::string reasoning_space_;
   bool content_begun_ = false;

@@ -4,6 +4,7 @@
 
 #include "policies/parse/call_reader.h"
 #include "policies/parse/literals.h"
+#include "policies/parse/model_json.h"
 #include "policies/parse/spans.h"
 
 namespace tandem::policies {
@@ -116,7 +117,7 @@ class JsonCallReader final : public CallReader {
   ReadStep read(std::string_view held) {
     replay = 0;
     const std::string_view text = held.substr(begin_);
-    Result<Json> value = parse_json(text);
+    Result<Json> value = parse_model_json(text);
     std::optional<ReadCall> call;
     if (value.ok()) call = call_of_json(*value, bare_);
     if (!call.has_value()) {
@@ -216,7 +217,7 @@ class MistralCallReader final : public CallReader {
 
   ReadStep read_arguments(std::string_view held) {
     replay = 0;
-    Result<Json> value = parse_json(held.substr(begin_));
+    Result<Json> value = parse_model_json(held.substr(begin_));
     if (!value.ok()) return ReadStep::unreadable;
     ReadCall call;
     call.id = id_;
@@ -237,7 +238,7 @@ class MistralCallReader final : public CallReader {
   }
 
   void read_element(std::string_view held) {
-    Result<Json> value = parse_json(held.substr(begin_));
+    Result<Json> value = parse_model_json(held.substr(begin_));
     std::optional<ReadCall> call;
     if (value.ok()) call = call_of_json(*value, false);
     if (!call.has_value()) {

@@ -65,9 +65,7 @@ ContentScanner::ContentScanner(const ReaderContext& context, const ScannerOption
       target_(target),
       openers_(call_openers(context.syntax)),
       noise_(noise_markers(context.syntax)) {
-  for (const std::string_view opener : openers_) {
-    if (first_bytes_.find(opener.front()) == std::string::npos) first_bytes_ += opener.front();
-  }
+  for (const std::string_view opener : openers_) first_bytes_.add(opener.front());
   if (options_.bare) {
     reader_ = bare_calls_reader(context_);
     bare_reader_ = true;
@@ -82,7 +80,7 @@ void ContentScanner::feed(std::string_view text) {
       push(text[at++]);
       continue;
     }
-    const size_t end = std::min(text.find_first_of(first_bytes_, at), text.size());
+    const size_t end = first_bytes_.find_in(text, at);
     if (end > at) {
       target_.text(text.substr(at, end - at));
       line_start_ = text[end - 1] == '\n';
@@ -118,10 +116,8 @@ void ContentScanner::step(char c) {
   }
 }
 
-bool ContentScanner::may_open(char c) const { return first_bytes_.find(c) != std::string::npos; }
-
 void ContentScanner::step_text(char c) {
-  if (may_open(c)) {
+  if (first_bytes_.has(c)) {
     held_ = c;
     behind_ = false;
     state_ = State::marker;
@@ -151,7 +147,7 @@ void ContentScanner::step_behind(char c) {
     return !word.empty() && word.front() == c;
   });
   state_ = State::marker;
-  if (!noise && !may_open(c)) {
+  if (!noise && !first_bytes_.has(c)) {
     state_ = State::text;
     emit_held(1);
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/parse/answer_sink.h"
+#include "policies/parse/byte_set.h"
 #include "policies/parse/call_reader.h"
 
 namespace tandem::policies {
@@ -59,14 +60,13 @@ class ContentScanner {
   void emit_held(size_t bytes);       // the first bytes of held_ are text
   void replay_tail(size_t bytes);     // the last bytes of held_ are read again
   void start_reader(std::string_view opener);
-  [[nodiscard]] bool may_open(char c) const;
 
   const ReaderContext& context_;
   ScannerOptions options_;
   CallTarget& target_;
   std::vector<std::string_view> openers_;
   std::vector<std::string_view> noise_;  // closers and the like behind a call
-  std::string first_bytes_;              // that a marker can start with
+  ByteSet first_bytes_;                  // that an opener can start with
   State state_ = State::text;
   bool line_start_ = true;
   bool in_wrapper_ = false;  // of <tool_call>

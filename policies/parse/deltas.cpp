@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/parse/answer_sink.h"
+#include "policies/parse/model_json.h"
 #include "policies/parse/spans.h"
 
 namespace tandem::policies {
@@ -21,7 +22,7 @@ struct OpenCall {
   std::string arguments;
 };
 
-bool is_complete(const std::string& arguments) { return parse_json(arguments).ok(); }
+bool is_complete(const std::string& arguments) { return parse_model_json(arguments).ok(); }
 
 ParseOptions sink_options(DeltaOptions&& options) {
   ParseOptions out;
@@ -95,7 +96,7 @@ class DeltaReader::Impl {
   // False: cut, and dropped.
   bool give(OpenCall& call) {
     if (call.arguments.find_first_not_of(" \t\r\n") == std::string::npos) call.arguments = "{}";
-    Result<Json> value = parse_json(call.arguments);
+    Result<Json> value = parse_model_json(call.arguments);
     std::optional<Json> object;
     if (value.ok()) object = arguments_of_json(*value);
     if (!object.has_value() || call.name.empty()) {
@@ -106,7 +107,9 @@ class DeltaReader::Impl {
     read.id = std::move(call.id);
     read.name = std::move(call.name);
     read.arguments = *std::move(object);
-    if (value->is_object()) read.verbatim_arguments = std::move(call.arguments);
+    // Printed anew where a key came twice: what reads them next may be strict.
+    const bool verbatim = value->is_object() && parse_json(call.arguments).ok();
+    if (verbatim) read.verbatim_arguments = std::move(call.arguments);
     sink_.declared_call(std::move(read));
     return true;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policies/parse/call_reader.h"
+#include "policies/parse/model_json.h"
 #include "policies/parse/schema_types.h"
 #include "policies/parse/spans.h"
 
@@ -196,7 +197,7 @@ ReadStep FunctionReader::step_name(char c) {
 }
 
 ReadStep FunctionReader::read_json(std::string_view held) {
-  Result<Json> value = parse_json(held.substr(json_begin_));
+  Result<Json> value = parse_model_json(held.substr(json_begin_));
   if (!value.ok()) return unreadable(0);
   if (phase_ == Phase::arguments) {
     if (!value->is_object()) return unreadable(0);

@@ -69,7 +69,7 @@ class MarkerReader final : public AnswerReader {
   const ReaderContext context_;
   std::vector<std::string_view> openers_;  // of calls in the thought
   std::vector<std::string_view> noise_;
-  std::string first_bytes_;                // of markers in the thought
+  ByteSet first_bytes_;                    // of markers in the thought
   State state_ = State::start;
   bool line_start_ = true;
   std::string held_;
@@ -94,10 +94,10 @@ MarkerReader::MarkerReader(const ParseOptions& options, bool calls, AnswerSink& 
     return;
   }
   if (options.thinking_open) state_ = State::thought_start;
-  first_bytes_ = markers_.close.front();
+  first_bytes_.add(markers_.close.front());
   if (!calls || options.off[16]) return;
   openers_ = call_openers(options.syntax);
-  for (const std::string_view opener : openers_) first_bytes_ += opener.front();
+  for (const std::string_view opener : openers_) first_bytes_.add(opener.front());
 }
 
 void MarkerReader::feed(std::string_view text) {
@@ -108,7 +108,7 @@ void MarkerReader::feed(std::string_view text) {
       return;
     }
     if (state_ == State::thought) {
-      const size_t end = std::min(text.find_first_of(first_bytes_, at), text.size());
+      const size_t end = first_bytes_.find_in(text, at);
       think(text.substr(at, end - at));
       if (end == text.size()) return;
       at = end;
@@ -183,7 +183,7 @@ void MarkerReader::step_thought_start(char c) {
 }
 
 void MarkerReader::step_thought(char c) {
-  if (first_bytes_.find(c) == std::string::npos) {
+  if (!first_bytes_.has(c)) {
     think({&c, 1});
     return;
   }

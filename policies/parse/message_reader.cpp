@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/parse/content_scanner.h"
+#include "policies/parse/model_json.h"
 #include "policies/parse/reader.h"
 #include "policies/parse/spans.h"
 
@@ -257,7 +258,7 @@ void MessageReader::end_call() {
   call.name = name_;
   call.arguments = Json::object();
   if (body_.find_first_not_of(" \t\r\n\v\f") != std::string::npos) {
-    Result<Json> value = parse_json(body_);
+    Result<Json> value = parse_model_json(body_);
     if (!value.ok() || !value->is_object()) {
       sink_.unparsed_call();
       sink_.next_content_part();

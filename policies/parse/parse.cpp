@@ -23,8 +23,9 @@ ParseOptions without_stops(ParseOptions options) {
 }
 
 bool is_ascii(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+  uint8_t bits = 0;
+  for (const char c : text) bits |= static_cast<uint8_t>(c);
+  return bits < 0x80;
 }
 
 // A second parser that only looks: is there a call where the client wants none (R17)?
@@ -95,6 +96,10 @@ class AnswerParser::Impl {
 
   AnswerEvents feed(std::string_view text) {
     CHECK(!finished_);
+    if (tail_.empty() && is_ascii(text)) {  // nothing to join, to keep back or to repair
+      read(text);
+      return sink_.take();
+    }
     std::string joined;
     if (!tail_.empty()) {
       joined = std::exchange(tail_, std::string()).append(text);
@@ -102,13 +107,13 @@ class AnswerParser::Impl {
     }
     const size_t complete = utf8::complete_prefix(text);
     tail_.assign(text.substr(complete));
-    read(text.substr(0, complete));
+    repair_and_read(text.substr(0, complete));
     return sink_.take();
   }
 
   AnswerEnd finish(EngineFinish reason) {
     CHECK(!finished_);
-    read(std::exchange(tail_, std::string()));
+    repair_and_read(std::exchange(tail_, std::string()));
     finished_ = true;
     if (!sink_.stopped()) reader_->finish(reason);
     if (watcher_ != nullptr) {
@@ -129,12 +134,16 @@ class AnswerParser::Impl {
     return !options_.tools.empty() && options_.choice != CallChoice::none && !options_.off[12];
   }
 
+  void repair_and_read(std::string_view text) {
+    if (utf8::is_valid(text)) {
+      read(text);
+    } else {
+      read(utf8::repair(text));
+    }
+  }
+
   void read(std::string_view text) {
     if (text.empty() || sink_.stopped()) return;
-    if (!is_ascii(text) && !utf8::is_valid(text)) {
-      read(utf8::repair(text));
-      return;
-    }
     if (watcher_ == nullptr) {
       reader_->feed(text);
       return;

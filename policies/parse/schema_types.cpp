@@ -7,6 +7,7 @@
 
 #include "policies/parse/answer_sink.h"
 #include "policies/parse/literals.h"
+#include "policies/parse/model_json.h"
 
 namespace tandem::policies {
 namespace {
@@ -106,7 +107,7 @@ void add_schema(AllowedTypes& types, const Json& schema) {
 }
 
 std::optional<Json> decoded(std::string_view text) {
-  Result<Json> parsed = parse_json(text);
+  Result<Json> parsed = parse_model_json(text);
   if (parsed.ok()) return std::move(parsed).value();
   return std::nullopt;
 }

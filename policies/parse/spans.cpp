@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "policies/parse/literals.h"
+#include "policies/parse/model_json.h"
 
 namespace tandem::policies {
 
@@ -89,7 +90,7 @@ std::optional<Json> arguments_of_json(const Json& value) {
   if (value.is_null()) return Json::object();
   if (!value.is_string()) return std::nullopt;
   if (value.as_string().find_first_not_of(" \t\r\n") == std::string::npos) return Json::object();
-  Result<Json> inner = parse_json(value.as_string());
+  Result<Json> inner = parse_model_json(value.as_string());
   if (!inner.ok() || !inner->is_object()) return std::nullopt;
   return std::move(inner).value();
 }
@@ -159,7 +160,7 @@ std::optional<std::string> name_of_cut_call(std::string_view text) {
     const size_t end = value_end(text, at);
     if (end == std::string_view::npos) break;
     if (key == "name" && text[at] == '"') {
-      Result<Json> value = parse_json(text.substr(at, end - at));
+      Result<Json> value = parse_model_json(text.substr(at, end - at));
       if (value.ok() && value->is_string()) name = value->as_string();
     }
     at = end;

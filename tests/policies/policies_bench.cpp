@@ -1,9 +1,11 @@
-// Cost of the policies for one call: the repair of a request and the parse of its answer, which is
-// fed in small pieces. Prints the median of many runs; judges nothing, for a machine may be busy.
+// Cost of the policies for one call: the repair of a request, the parse of its answer, which is fed in
+// small pieces, and their sum. CPU time of this thread, so that a busy machine blurs it little: the
+// median of many runs and the least. Judges nothing.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/parse/parse.h"
@@ -14,8 +16,9 @@ namespace {
 using tandem::Json;
 namespace policies = tandem::policies;
 
-constexpr int kRuns = 401;
+constexpr size_t kRuns = 2001;
 constexpr size_t kPieceBytes = 4;  // about a token
+constexpr size_t kAnswerBytes = 2200;
 
 Json message(const char* role, const std::string& text) {
   return Json::object({{"role", Json(role)}, {"content", Json(text)}});
@@ -34,37 +37,88 @@ Json chat(size_t bytes) {
   return Json::object({{"messages", Json(std::move(messages))}, {"max_tokens", Json(400)}});
 }
 
-std::string answer() {
-  std::string text = "thinking about it\n</think>\n\n";
-  for (int i = 0; i < 100; ++i) text += "The answer is 4 < 5. ";
-  return text +
-         "\n<tool_call>\n<function=f>\n<parameter=q>\nx\n</parameter>\n</function>\n</tool_call>";
+struct Answer {
+  const char* name;
+  policies::ToolSyntax syntax;
+  bool thinking_open;
+  bool tools;
+  std::string text;
+};
+
+// Sentences up to about `bytes`.
+std::string prose(size_t bytes, std::string_view sentence) {
+  std::string text;
+  while (text.size() < bytes) text += sentence;
+  return text;
 }
 
-size_t parse(const std::string& text) {
+std::vector<Answer> answers() {
+  constexpr std::string_view kSentence = "The query reads each row of the table once.\n";
+  const std::string xml_call =
+      "\n<tool_call>\n<function=search>\n<parameter=query>\nrows of the table\n</parameter>\n"
+      "<parameter=limit>\n20\n</parameter>\n</function>\n</tool_call>";
+  const std::string json_call =
+      "\n<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"rows of the table\", "
+      "\"limit\": 20}}\n</tool_call>";
+  return {
+      {"plain", policies::ToolSyntax::plain, false, false, prose(kAnswerBytes, kSentence)},
+      {"qwen_xml", policies::ToolSyntax::qwen_xml, true, true,
+       prose(kAnswerBytes / 2, kSentence) + "</think>\n\n" +
+           prose(kAnswerBytes / 2 - xml_call.size(), kSentence) + xml_call},
+      {"hermes", policies::ToolSyntax::hermes, false, true,
+       prose(kAnswerBytes - json_call.size(), kSentence) + json_call},
+      // Each sentence holds a byte that a marker begins with.
+      {"qwen_xml_less", policies::ToolSyntax::qwen_xml, true, true,
+       "thinking about it\n</think>\n\n" +
+           prose(kAnswerBytes - xml_call.size(), "The answer is 4 < 5. ") + xml_call},
+  };
+}
+
+policies::ParseOptions parse_options(const Answer& answer) {
   policies::ParseOptions options;
-  options.syntax = policies::ToolSyntax::qwen_xml;
-  options.thinking_open = true;
-  options.tools.push_back({"f", Json()});
+  options.syntax = answer.syntax;
+  options.thinking_open = answer.thinking_open;
+  if (!answer.tools) return options;
+  const Json properties = Json::object({{"query", Json::object({{"type", Json("string")}})},
+                                        {"limit", Json::object({{"type", Json("integer")}})}});
+  options.tools.push_back(
+      {"search", Json::object({{"type", Json("object")}, {"properties", properties}})});
+  return options;
+}
+
+// The number of its events.
+size_t parse(policies::ParseOptions options, std::string_view text) {
   policies::AnswerParser parser(std::move(options));
   size_t events = 0;
   for (size_t at = 0; at < text.size(); at += kPieceBytes) {
-    events += parser.feed(std::string_view(text).substr(at, kPieceBytes)).size();
+    events += parser.feed(text.substr(at, kPieceBytes)).size();
   }
   return events + parser.finish(policies::EngineFinish::stop).events.size();
 }
 
-template <typename Work>
-double median_us(Work work) {
+double thread_us() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
+struct Cost {
+  double median_us = 0;
+  double least_us = 0;
+};
+
+// `work(input)` on a copy of `input` that is made outside the time: the service hands its own over.
+template <typename Input, typename Work>
+Cost cost_of(const Input& input, Work work) {
   std::vector<double> times;
-  for (int run = 0; run < kRuns; ++run) {
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    const auto end = std::chrono::steady_clock::now();
-    times.push_back(std::chrono::duration<double, std::micro>(end - begin).count());
+  for (size_t run = 0; run < kRuns; ++run) {
+    Input copy = input;
+    const double begin = thread_us();
+    work(std::move(copy));
+    times.push_back(thread_us() - begin);
   }
-  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-  return times[kRuns / 2];
+  std::sort(times.begin(), times.end());
+  return {times[kRuns / 2], times.front()};
 }
 
 }  // namespace
@@ -72,18 +126,28 @@ double median_us(Work work) {
 int main() {
   const policies::ModelProfile profile = *policies::family_profile("qwen3.8");
   const policies::TargetFacts target = policies::default_facts(policies::EngineKind::own);
+  const std::vector<Answer> forms = answers();
   size_t kept = 0;
-  for (size_t bytes : {size_t{4096}, size_t{220'000}}) {
-    std::vector<Json> copies(kRuns, chat(bytes));  // the service hands its own request over
-    size_t next = 0;
-    const double us = median_us([&] {
-      kept += policies::sanitize(std::move(copies[next++]), profile, target, {}).index();
-    });
-    std::printf("sanitize, chat of %zu bytes: %.1f us\n", bytes, us);
+  std::vector<Cost> parses;
+  std::printf("%-14s %12s %6s %10s %10s\n", "parse", "answer_bytes", "events", "median_us", "least_us");
+  for (const Answer& answer : forms) {
+    const policies::ParseOptions options = parse_options(answer);
+    parses.push_back(cost_of(options, [&](policies::ParseOptions copy) {
+      kept += parse(std::move(copy), answer.text);
+    }));
+    std::printf("%-14s %12zu %6zu %10.1f %10.1f\n", answer.name, answer.text.size(),
+                parse(options, answer.text), parses.back().median_us, parses.back().least_us);
   }
-  const std::string text = answer();
-  const double us = median_us([&] { kept += parse(text); });
-  std::printf("parse, answer of %zu bytes in pieces of %zu: %.1f us (%zu)\n", text.size(),
-              kPieceBytes, us, kept);
-  return 0;
+  std::printf("\n%-10s %-14s %11s %8s %8s   (medians, us)\n", "chat_bytes", "answer", "sanitize",
+              "parse", "sum");
+  for (const size_t bytes : {size_t{4096}, size_t{220'000}}) {
+    const Cost repair = cost_of(chat(bytes), [&](Json request) {
+      kept += policies::sanitize(std::move(request), profile, target, {}).index();
+    });
+    for (size_t i = 0; i < forms.size(); ++i) {
+      std::printf("%-10zu %-14s %11.1f %8.1f %8.1f\n", bytes, forms[i].name, repair.median_us,
+                  parses[i].median_us, repair.median_us + parses[i].median_us);
+    }
+  }
+  return kept == 0 ? 1 : 0;
 }
