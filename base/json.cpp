@@ -3,16 +3,16 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/utf8.h"
 
 namespace tandem {
 namespace {
 
-// Builds a Json from nlohmann's SAX events, within the limits. `stack_` holds pointers into the
-// growing tree; a parent's container is not changed while a child is open, so they stay valid.
+// Builds a Json from nlohmann's SAX events, within the limits. `stack_` points into the growing
+// tree; a parent's container is not changed while a child is open, so the pointers stay valid.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(const JsonLimits& limits, Json& root) : limits_(limits), root_(root) {}
@@ -39,14 +39,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    Json& parent = *stack_.back();
-    // Linear search is quadratic in the number of members; large objects use an index.
-    if (is_duplicate(parent, name)) {
-      key_ = name;
-      return fail(Errc::invalid_argument, "duplicate key");
-    }
+    Open& parent = stack_.back();
+    parent.member = member_of(parent, name);
+    const bool duplicate = parent.member < parent.value->as_object().size();
     key_ = std::move(name);
-    return true;
+    if (!duplicate || limits_.duplicate_keys == DuplicateKeys::last_wins) return true;
+    return fail(Errc::invalid_argument, "duplicate key");
   }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& e) override {
@@ -58,16 +56,27 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   Error take_error() { return std::move(error_); }
 
  private:
-  bool is_duplicate(const Json& parent, const std::string& name) {
+  struct Open {
+    Json* value;
+    size_t member = 0;  // of an object: the one that is being read
+    std::map<std::string, size_t> index;  // of a large object: where its keys are
+  };
+
+  // Where the member of this name is, or will be. Linear search is quadratic in the number of members;
+  // large objects use an index.
+  static size_t member_of(Open& parent, const std::string& name) {
     constexpr size_t kLinearMax = 16;
-    const Json::Object& members = parent.as_object();
-    if (members.size() < kLinearMax) return parent.find(name) != nullptr;
-    // A tree and not a hash or a sorted vector: no order of keys makes it slow.
-    std::set<std::string>& index = key_index_.back();
-    if (index.empty()) {
-      for (const auto& m : members) index.insert(m.first);
+    const Json::Object& members = parent.value->as_object();
+    if (members.size() < kLinearMax) {
+      size_t at = 0;
+      while (at < members.size() && members[at].first != name) ++at;
+      return at;
     }
-    return !index.insert(name).second;
+    // A tree and not a hash or a sorted vector: no order of keys makes it slow.
+    if (parent.index.empty()) {
+      for (size_t i = 0; i < members.size(); ++i) parent.index.emplace(members[i].first, i);
+    }
+    return parent.index.emplace(name, members.size()).first->second;
   }
 
   bool fail(Errc code, std::string message) {
@@ -84,14 +93,17 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
       root_ = std::move(value);
       return &root_;
     }
-    Json& parent = *stack_.back();
+    Json& parent = *stack_.back().value;
     if (parent.is_array()) {
       parent.push_back(std::move(value));
       return &parent.as_array().back();
     }
-    parent.as_object().emplace_back(std::move(key_), std::move(value));
+    Json::Object& members = parent.as_object();
+    const size_t member = stack_.back().member;
+    if (member == members.size()) members.emplace_back(std::move(key_), Json());
+    members[member].second = std::move(value);
     key_.clear();
-    return &parent.as_object().back().second;
+    return &members[member].second;
   }
 
   bool open(Json container) {
@@ -100,14 +112,12 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     }
     Json* added = add(std::move(container));
     if (added == nullptr) return false;
-    stack_.push_back(added);
-    key_index_.emplace_back();
+    stack_.push_back({added, 0, {}});
     return true;
   }
 
   bool close() {
     stack_.pop_back();
-    key_index_.pop_back();
     return true;
   }
 
@@ -115,13 +125,13 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   std::string path() const {
     std::string out;
     for (size_t i = 0; i < stack_.size(); ++i) {
-      const Json& container = *stack_[i];
+      const Json& container = *stack_[i].value;
       const bool last = i + 1 == stack_.size();
       if (container.is_array()) {
         const size_t size = container.as_array().size();
         out += '[' + std::to_string(last ? size : size - 1) + ']';
       } else {
-        const std::string& name = last ? key_ : container.as_object().back().first;
+        const std::string& name = last ? key_ : container.as_object()[stack_[i].member].first;
         if (name.empty()) continue;
         if (!out.empty()) out += '.';
         out += utf8::repair(std::string_view(name).substr(0, 64));
@@ -132,8 +142,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
   const JsonLimits& limits_;
   Json& root_;
-  std::vector<Json*> stack_;
-  std::vector<std::set<std::string>> key_index_;
+  std::vector<Open> stack_;
   std::string key_;
   size_t values_ = 0;
   Error error_;

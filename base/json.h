@@ -1,7 +1,7 @@
 // Json: an ordered JSON value, and the only JSON parser of the project (nlohmann's SAX front behind
 // it). Members keep the order of their text. Depth, bytes and the number of values are capped before
-// anything is stored; a duplicate key, a number out of range and bad UTF-8 are errors that name the
-// field. Because depth is capped, copying and dumping cannot exhaust the stack.
+// anything is stored; a duplicate key (unless the limits say otherwise), a number out of range and bad
+// UTF-8 are errors that name the field. Because depth is capped, copying and dumping cannot exhaust the stack.
 //
 // A value type; any thread may use its own.
 #pragma once
@@ -17,10 +17,15 @@
 
 namespace tandem {
 
+// What becomes of a key that an object has already. A request that says two things is refused. What a
+// model wrote is read as every client reads it: the last value counts, in the place of the first.
+enum class DuplicateKeys : uint8_t { refuse, last_wins };
+
 struct JsonLimits {
   size_t bytes_max = size_t{32} << 20;
   size_t depth_max = 64;
   size_t values_max = 1'000'000;
+  DuplicateKeys duplicate_keys = DuplicateKeys::refuse;
 };
 
 class Json {

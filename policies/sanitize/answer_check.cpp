@@ -1,5 +1,6 @@
 #include "policies/sanitize/answer_check.h"
 
+#include "policies/parse/model_json.h"
 #include "policies/sanitize/draft.h"
 #include "policies/sanitize/schema_check.h"
 
@@ -22,7 +23,7 @@ const Json* schema_of(const Json& format) {
 
 // json_object: any object; json_schema: what the schema says.
 bool fits(std::string_view text, const Json& format) {
-  Result<Json> value = parse_json(text);
+  Result<Json> value = parse_model_json(text);
   if (!value.ok()) return false;
   const bool any_object = format.find("type")->as_string() == "json_object";
   if (any_object) return value->is_object();

@@ -37,6 +37,29 @@ TEST_CASE("duplicate keys are found in large objects") {
   REQUIRE(parse_json(text + "\"k3\":1}").error().message == "duplicate key");
 }
 
+TEST_CASE("where the last of two values counts, it takes the place of the first") {
+  const JsonLimits lenient{.duplicate_keys = DuplicateKeys::last_wins};
+  const auto read = [&](std::string_view text) { return parse_json(text, lenient).value().dump(); };
+  REQUIRE(read(R"({"a":1,"b":2,"a":3})") == R"({"a":3,"b":2})");
+  REQUIRE(read(R"({"a":{"x":1,"y":{"x":2}},"b":[],"a":{"z":[{"k":0,"k":[1]}]},"c":0})") ==
+          R"({"a":{"z":[{"k":[1]}]},"b":[],"c":0})");
+  REQUIRE(read(R"({"a":1,"\u0061":{"a":1}})") == R"({"a":{"a":1}})");
+  // Large objects find their keys through an index.
+  std::string text = "{";
+  for (int i = 0; i < 40; ++i) text += "\"k" + std::to_string(i) + "\":0,";
+  const Json large = parse_json(text + R"("k3":{"in":1},"k39":"x","new":1,"new":2})", lenient).value();
+  REQUIRE(large.as_object().size() == 41);
+  REQUIRE(large.as_object()[3] == Json::Member("k3", Json::object().set("in", 1)));
+  REQUIRE(large.as_object()[39].second == Json("x"));
+  REQUIRE(large.as_object()[40] == Json::Member("new", 2));
+}
+
+TEST_CASE("errors behind a key that came twice name the right field") {
+  const JsonLimits lenient{.duplicate_keys = DuplicateKeys::last_wins};
+  REQUIRE(parse_json(R"({"a":1,"b":2,"a":{"c":1e999}})", lenient).error().code == Errc::invalid_argument);
+  REQUIRE(parse_json(R"({"a":1,"b":2,"a":{"c":123456789012345678901}})", lenient).error().path == "a.c");
+}
+
 TEST_CASE("no order of keys makes a large object slow") {
   std::string text = "{";
   for (int i = 400'000; i > 200'000; --i) text += "\"k" + std::to_string(i) + "\":0,";

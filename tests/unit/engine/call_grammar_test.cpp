@@ -71,10 +71,7 @@ std::string fault_of(ToolSyntax syntax, const std::vector<DeclaredTool>& declare
   AnswerEnd end;
   const WholeAnswer answer =
       parse_whole_answer(parse_options(syntax, declared), text, EngineFinish::stop, &end);
-  if (answer.calls.empty()) {
-    // A key outside `properties` that came twice: the one thing a grammar cannot see.
-    return text.find("duplicate") == std::string::npos ? "no call; content: " + answer.content : "";
-  }
+  if (answer.calls.empty()) return "no call; content: " + answer.content;
   if (!answer.content.empty()) return "content: " + answer.content;
   if (answer.calls.size() > calls_max) return "too many calls";
   if (!end.warnings.empty()) return "warning " + end.warnings[0].code;

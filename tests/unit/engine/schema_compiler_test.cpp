@@ -68,9 +68,8 @@ TEST_CASE("random texts are accepted, are JSON and satisfy the schema") {
       CHECK(text.size() >= grammar->bytes_min());
       CHECK(accepts_text(*grammar, text));
       CHECK(accepts_prefix(*grammar, text.substr(0, text.size() / 2)));
-      const Result<Json> value = parse_json(text);
       // The one thing that a grammar cannot see: a key outside `properties` that comes twice.
-      if (!value.ok() && value.error().message.find("duplicate key") != std::string::npos) continue;
+      const Result<Json> value = parse_json(text, {.duplicate_keys = DuplicateKeys::last_wins});
       REQUIRE(value.ok());
       CHECK(policies::satisfies_schema(*value, *one.find("schema")));
     }

@@ -97,6 +97,16 @@ TEST_CASE("xml values are typed by the schema") {
   typed("unknown", "[5]", "[5]");
 }
 
+TEST_CASE("of a key that comes twice the last value counts") {
+  check(family(ToolSyntax::hermes), {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"x\", \"n\": 1, \"s\": \"y\"}}\n</tool_call>",
+                                     "", "", {R"(f {"s":"y","n":1})"}});
+  check(family(ToolSyntax::qwen_xml), {"<function=f><parameter=o>{\"k\": 1, \"k\": 2}</parameter></function>", "", "",
+                                       {R"(f {"o":{"k":2}})"}});
+  check(family(ToolSyntax::mistral), {"[TOOL_CALLS]f[ARGS]{\"n\": 1, \"n\": 2}", "", "", {R"(f {"n":2})"}});
+  check(family(ToolSyntax::gpt_oss), {"<|channel|>commentary to=functions.f <|message|>{\"n\": 1, \"n\": 2}<|call|>", "", "",
+                                      {R"(f {"n":2})"}});
+}
+
 TEST_CASE("what is no call is text") {
   const ParseOptions options = family(ToolSyntax::qwen_xml);
   check(options, {"Write <tool_call> before it.", "Write <tool_call> before it."});
@@ -308,6 +318,10 @@ TEST_CASE("structured deltas become whole calls") {
     {"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":""}}]},
     {"tool_calls":[{"index":0,"function":{"arguments":"1}"}}]}])", "stop", 5);
   REQUIRE(interleaved.calls == std::vector<std::string>{"0 a f {\"n\":1}", "1 b g {}"});
+  const Outcome twice = read({}, R"([{"tool_calls":[
+    {"index":0,"id":"a","function":{"name":"f","arguments":"{\"n\": 1, \"n\": 2}"}},
+    {"index":1,"id":"b","function":{"name":"f","arguments":"{\"n\": 1}"}}]}])", "stop", 5);
+  REQUIRE(twice.calls == std::vector<std::string>{"0 a f {\"n\":2}", "1 b f {\"n\": 1}"});
 }
 
 }  // namespace

@@ -157,6 +157,27 @@ TEST_CASE("an answer of thoughts only", "[sanitize]") {
   REQUIRE(again.warnings.at(0).code == "empty_answer");
 }
 
+TEST_CASE("a structured answer may repeat a key of its own: the last value counts", "[sanitize]") {
+  const auto profile = *policies::family_profile("qwen3.8");
+  const auto facts = policies::default_facts(EngineKind::own);
+  const policies::SanitizeSettings settings;
+  const auto refused = [&](const std::string& format, const char* answer) {
+    const Json request =
+        json(R"({"messages":[{"role":"user","content":"q"}],"max_tokens":40,"response_format":)" + format + "}");
+    const Sanitized sanitized = std::get<Sanitized>(policies::sanitize(request, profile, facts, settings));
+    return !policies::check_answer({request, sanitized, profile, facts, settings}, {answer, "", false, "stop"})
+                .warnings.empty();
+  };
+  const char* any = R"({"type":"json_object"})";
+  CHECK_FALSE(refused(any, R"({"a":{"b":1,"b":[2]}})"));
+  CHECK(refused(any, R"({"a":1,"a":2)"));
+  const char* counts = R"({"type":"json_schema","json_schema":{"name":"s","schema":{"type":"object",
+      "additionalProperties":{"type":"integer"}}}})";
+  CHECK_FALSE(refused(counts, R"({"a":1,"b":2,"a":3})"));
+  CHECK_FALSE(refused(counts, R"({"a":"x","a":3})"));
+  CHECK(refused(counts, R"({"a":3,"a":"x"})"));
+}
+
 TEST_CASE("foreign scripts", "[sanitize]") {
   const auto spans = [](const char* answer, const char* user) {
     return policies::foreign_script_in_korean(answer, user).spans;
