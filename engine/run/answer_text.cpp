@@ -75,7 +75,7 @@ AnswerStep AnswerText::read(const std::string& text) {
     return step;
   }
   step.reasoning = parser_->in_reasoning();
-  policies::AnswerEvents events = parser_->feed(text);
+  policies::AnswerEvents& events = parser_->feed(text);
   step.reasoning = step.reasoning || parser_->in_reasoning();
   size_t first = 0;
   if (!events.empty() && events[0].part != policies::AnswerPart::call) {

@@ -191,9 +191,10 @@ void AnswerSink::flush_content() {
   push_text(AnswerPart::content, out);
 }
 
-AnswerEvents AnswerSink::take() {
+void AnswerSink::take(AnswerEvents& events) {
   flush_content();
-  return std::exchange(events_, AnswerEvents());
+  events.clear();
+  events.swap(events_);
 }
 
 AnswerEnd AnswerSink::finish(EngineFinish reason) {

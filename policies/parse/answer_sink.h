@@ -62,7 +62,7 @@ class AnswerSink final : public CallTarget {
 
   void warn(int rule, std::string code, std::string detail);
   void flush_content();  // brings stopped() up to date
-  AnswerEvents take();
+  void take(AnswerEvents& events);  // replaces them
   AnswerEnd finish(EngineFinish reason);
   [[nodiscard]] bool stopped() const { return stops_.stopped(); }
   [[nodiscard]] std::string_view stop_sequence() const { return stops_.matched(); }

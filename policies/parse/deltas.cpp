@@ -52,7 +52,9 @@ class DeltaReader::Impl {
         read_call(calls->as_array()[i], static_cast<int64_t>(i));
       }
     }
-    return sink_.take();
+    AnswerEvents events;
+    sink_.take(events);
+    return events;
   }
 
   AnswerEnd finish(std::string_view finish, std::optional<int64_t> completion_tokens) {

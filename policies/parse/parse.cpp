@@ -36,6 +36,7 @@ struct Watcher {
   ParseOptions options;
   AnswerSink sink;
   std::unique_ptr<AnswerReader> reader;
+  AnswerEvents dropped;
 };
 
 }  // namespace
@@ -94,21 +95,15 @@ class AnswerParser::Impl {
     if (watch) watcher_ = std::make_unique<Watcher>(options_);
   }
 
-  AnswerEvents feed(std::string_view text) {
+  AnswerEvents& feed(std::string_view text) {
     CHECK(!finished_);
     if (tail_.empty() && is_ascii(text)) {  // nothing to join, to keep back or to repair
       read(text);
-      return sink_.take();
+    } else {
+      join_and_read(text);
     }
-    std::string joined;
-    if (!tail_.empty()) {
-      joined = std::exchange(tail_, std::string()).append(text);
-      text = joined;
-    }
-    const size_t complete = utf8::complete_prefix(text);
-    tail_.assign(text.substr(complete));
-    repair_and_read(text.substr(0, complete));
-    return sink_.take();
+    sink_.take(events_);
+    return events_;
   }
 
   AnswerEnd finish(EngineFinish reason) {
@@ -134,6 +129,17 @@ class AnswerParser::Impl {
     return !options_.tools.empty() && options_.choice != CallChoice::none && !options_.off[12];
   }
 
+  void join_and_read(std::string_view text) {
+    std::string joined;
+    if (!tail_.empty()) {
+      joined = std::exchange(tail_, std::string()).append(text);
+      text = joined;
+    }
+    const size_t complete = utf8::complete_prefix(text);
+    tail_.assign(text.substr(complete));
+    repair_and_read(text.substr(0, complete));
+  }
+
   void repair_and_read(std::string_view text) {
     if (utf8::is_valid(text)) {
       read(text);
@@ -155,7 +161,7 @@ class AnswerParser::Impl {
       reader_->feed(piece);
       sink_.flush_content();
       watcher_->reader->feed(piece);
-      watcher_->sink.take();
+      watcher_->sink.take(watcher_->dropped);
     }
   }
 
@@ -163,7 +169,8 @@ class AnswerParser::Impl {
   AnswerSink sink_;
   std::unique_ptr<AnswerReader> reader_;
   std::unique_ptr<Watcher> watcher_;
-  std::string tail_;  // the first bytes of a character
+  std::string tail_;     // the first bytes of a character
+  AnswerEvents events_;  // of the last feed()
   bool finished_ = false;
 };
 
@@ -173,7 +180,7 @@ AnswerParser::~AnswerParser() = default;
 AnswerParser::AnswerParser(AnswerParser&&) noexcept = default;
 AnswerParser& AnswerParser::operator=(AnswerParser&&) noexcept = default;
 
-AnswerEvents AnswerParser::feed(std::string_view text) { return impl_->feed(text); }
+AnswerEvents& AnswerParser::feed(std::string_view text) { return impl_->feed(text); }
 AnswerEnd AnswerParser::finish(EngineFinish reason) { return impl_->finish(reason); }
 bool AnswerParser::stopped() const { return impl_->stopped(); }
 std::string_view AnswerParser::stop_sequence() const { return impl_->stop_sequence(); }

@@ -95,8 +95,9 @@ class AnswerParser {
   AnswerParser(AnswerParser&&) noexcept;
   AnswerParser& operator=(AnswerParser&&) noexcept;
 
-  // Text after finish() is a bug.
-  AnswerEvents feed(std::string_view text);
+  // Text after finish() is a bug. The events last until the next feed(), which uses their memory again;
+  // their text may be moved out.
+  AnswerEvents& feed(std::string_view text);
   AnswerEnd finish(EngineFinish reason);
 
   // A stop string was met: nothing that follows counts, the engine may end the answer.

@@ -129,7 +129,8 @@ int main() {
   const std::vector<Answer> forms = answers();
   size_t kept = 0;
   std::vector<Cost> parses;
-  std::printf("%-14s %12s %6s %10s %10s\n", "parse", "answer_bytes", "events", "median_us", "least_us");
+  std::printf("%-14s %12s %6s %10s %10s\n", "parse", "answer_bytes", "events", "median_us",
+              "least_us");
   for (const Answer& answer : forms) {
     const policies::ParseOptions options = parse_options(answer);
     parses.push_back(cost_of(options, [&](policies::ParseOptions copy) {
