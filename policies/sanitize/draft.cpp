@@ -24,11 +24,20 @@ void Draft::note(int rule, std::string_view key, std::string detail) {
     const ReceiptEntry& last = result.receipt.back();
     if (last.rule == rule && last.key == key && last.detail == detail) return;
   }
-  result.receipt.push_back({rule, std::string(key), {}, std::move(detail)});
+  write({rule, std::string(key), {}, std::move(detail)});
 }
 
 void Draft::warn(int rule, std::string code, std::string detail) {
-  result.receipt.push_back({rule, {}, std::move(code), std::move(detail)});
+  write({rule, {}, std::move(code), std::move(detail)});
+}
+
+void Draft::write(ReceiptEntry entry) {
+  std::vector<ReceiptEntry>& receipt = result.receipt;
+  if (receipt.size() >= kReceiptEntriesMax) return;
+  if (receipt.size() + 1 == kReceiptEntriesMax) {
+    entry = {entry.rule, {}, "receipt_cut", "there are more changes than this list holds"};
+  }
+  receipt.push_back(std::move(entry));
 }
 
 Rejection refuse(int rule, std::string path, std::string message) {

@@ -36,7 +36,13 @@ struct Draft {
   void erase(int rule, std::string_view key, std::string detail);
   void note(int rule, std::string_view key, std::string detail);
   void warn(int rule, std::string code, std::string detail);
+
+ private:
+  void write(ReceiptEntry entry);
 };
+
+// Past it a receipt says only that it is cut: a hostile request must not grow it without end.
+inline constexpr size_t kReceiptEntriesMax = 1024;
 
 using Refusal = std::optional<Rejection>;
 Rejection refuse(int rule, std::string path, std::string message);

@@ -1,5 +1,6 @@
 // R4, R5, R6, R7 and R10: where messages may stand.
 #include <algorithm>
+#include <iterator>
 
 #include "policies/sanitize/steps.h"
 
@@ -139,24 +140,37 @@ Json::Array as_parts(Json content) {
   return {Json::object({{"type", Json("text")}, {"text", std::move(content)}})};
 }
 
-void append_message(Json& first, Json second, std::string_view separator) {
-  Json* left = first.find("content");
-  Json* right = second.find("content");
-  if (left->is_string() && right->is_string()) {
-    std::string text = left->as_string();
-    if (!text.empty() && !right->as_string().empty()) text += separator;
-    text += right->as_string();
-    *left = Json(std::move(text));
-    return;
+// The content of turns[first, end) as one, in one pass: strings up to the first list of parts join,
+// everything behind it is a part.
+Json joined_content(std::vector<Turn>& turns, size_t first, size_t end,
+                    std::string_view separator) {
+  std::string text;
+  size_t at = first;
+  for (; at < end; ++at) {
+    const Json& content = *turns[at].message.find("content");
+    if (!content.is_string()) break;
+    if (!text.empty() && !content.as_string().empty()) text += separator;
+    text += content.as_string();
   }
-  Json::Array parts = as_parts(std::move(*left));
-  for (Json& part : as_parts(std::move(*right))) parts.push_back(std::move(part));
-  *left = Json(std::move(parts));
+  if (at == end) return Json(std::move(text));
+  Json::Array parts;
+  if (at > first) parts = as_parts(Json(std::move(text)));
+  for (; at < end; ++at) {
+    Json::Array more = as_parts(std::move(*turns[at].message.find("content")));
+    std::move(more.begin(), more.end(), std::back_inserter(parts));
+  }
+  return Json(std::move(parts));
 }
 
 bool has_content(const Turn& turn) {
   const Json* content = turn.message.find("content");
   return content != nullptr && (content->is_string() || content->is_array());
+}
+
+bool mergeable(const Turn& first, const Turn& next) {
+  return has_content(first) && has_content(next) &&
+         ((has_role(next, "user") && has_role(first, "user")) ||
+          (is_plain_assistant(next) && is_plain_assistant(first)));
 }
 
 }  // namespace
@@ -212,11 +226,13 @@ Refusal ensure_user_message(Draft& draft) {
 void join_prefill(Draft& draft) {
   std::vector<Turn>& turns = draft.turns;
   if (!draft.on(10) || turns.empty() || !is_plain_assistant(turns.back())) return;
-  while (turns.size() > 1 && is_plain_assistant(turns[turns.size() - 2]) &&
-         has_content(turns.back()) && has_content(turns[turns.size() - 2])) {
-    Json last = std::move(turns.back().message);
-    turns.pop_back();
-    append_message(turns.back().message, std::move(last), "");
+  size_t first = turns.size() - 1;
+  if (has_content(turns.back())) {
+    while (first > 0 && is_plain_assistant(turns[first - 1]) && has_content(turns[first - 1])) --first;
+  }
+  if (first + 1 < turns.size()) {
+    turns[first].message.set("content", joined_content(turns, first, turns.size(), ""));
+    turns.erase(turns.begin() + static_cast<ptrdiff_t>(first) + 1, turns.end());
     draft.note(10, "messages", "the parts of a prefill were joined");
   }
   draft.result.prefill = true;
@@ -228,20 +244,20 @@ void join_prefill(Draft& draft) {
 
 void merge_neighbours(Draft& draft) {
   if (!draft.on(7) || !draft.profile.alternates) return;
+  std::vector<Turn>& turns = draft.turns;
   std::vector<Turn> out;
-  out.reserve(draft.turns.size());
-  for (Turn& turn : draft.turns) {
-    const bool mergeable = !out.empty() && has_content(out.back()) && has_content(turn) &&
-                           ((has_role(turn, "user") && has_role(out.back(), "user")) ||
-                            (is_plain_assistant(turn) && is_plain_assistant(out.back())));
-    if (mergeable) {
-      append_message(out.back().message, std::move(turn.message), kBlankLine);
+  out.reserve(turns.size());
+  for (size_t first = 0; first < turns.size();) {
+    size_t end = first + 1;
+    while (end < turns.size() && mergeable(turns[first], turns[end])) ++end;
+    if (end > first + 1) {
+      turns[first].message.set("content", joined_content(turns, first, end, kBlankLine));
       draft.note(7, "messages", "neighbours of one role merged");
-    } else {
-      out.push_back(std::move(turn));
     }
+    out.push_back(std::move(turns[first]));
+    first = end;
   }
-  draft.turns = std::move(out);
+  turns = std::move(out);
 }
 
 }  // namespace tandem::policies

@@ -1,11 +1,16 @@
 // R26 and R27: the values of sampling, their ranges, and the names of each engine.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "policies/sanitize/steps.h"
 
 namespace tandem::policies {
 namespace {
+
+constexpr size_t kFieldsMax = 256;
+constexpr size_t kFieldNameBytesMax = 256;
 
 struct Range {
   std::string_view key;
@@ -195,6 +200,40 @@ std::string_view penalty_name(EngineKind engine) {
   return {};
 }
 
+Rejection refuse_as(const char* code, std::string message) {
+  Rejection rejection = refuse(27, "", std::move(message));
+  rejection.code = code;
+  return rejection;
+}
+
+// Every later step looks fields up one by one, and receipts hold their names.
+Refusal check_fields(const Json::Object& fields) {
+  if (fields.size() > kFieldsMax) {
+    return refuse_as("too_many_items",
+                     "the request has " + std::to_string(fields.size()) +
+                         " fields, the limit is " + std::to_string(kFieldsMax));
+  }
+  for (const Json::Member& field : fields) {
+    if (field.first.size() <= kFieldNameBytesMax) continue;
+    return refuse_as("invalid_value",
+                     "the name of a field has " + std::to_string(field.first.size()) +
+                         " bytes, the limit is " + std::to_string(kFieldNameBytesMax));
+  }
+  return std::nullopt;
+}
+
+// Takes fields out in one pass, in their order. The caller notes them.
+template <typename Wanted>
+std::vector<std::string> take_fields(Json& request, Wanted wanted) {
+  std::vector<std::string> taken;
+  std::erase_if(request.as_object(), [&](const Json::Member& field) {
+    if (!wanted(field)) return false;
+    taken.push_back(field.first);
+    return true;
+  });
+  return taken;
+}
+
 Refusal check_range(const Draft& draft, const Range& range) {
   const Json* value = draft.find(range.key);
   if (value == nullptr) return std::nullopt;
@@ -269,11 +308,11 @@ void name_logprobs(Draft& draft) {
 }  // namespace
 
 Refusal check_parameters(Draft& draft) {
-  std::vector<std::string> nulls;
-  for (const auto& [key, value] : draft.request.as_object()) {
-    if (value.is_null() && key != "messages") nulls.push_back(key);
-  }
-  for (const std::string& key : nulls) draft.erase(27, key, "null is what a missing field means");
+  if (Refusal refusal = check_fields(draft.request.as_object())) return refusal;
+  const auto nulls = take_fields(draft.request, [](const Json::Member& field) {
+    return field.second.is_null() && field.first != "messages";
+  });
+  for (const std::string& key : nulls) draft.note(27, key, "null is what a missing field means");
   for (const Range& range : kRanges) {
     if (Refusal refusal = check_range(draft, range)) return refusal;
   }
@@ -315,12 +354,11 @@ void fill_sampling_row(Draft& draft) {
 void keep_engine_fields(Draft& draft) {
   if (!draft.on(27)) return;
   name_logprobs(draft);
-  std::vector<std::string> dropped;
-  for (const auto& member : draft.request.as_object()) {
-    if (!reads_field(draft.target.engine, member.first)) dropped.push_back(member.first);
-  }
+  const auto dropped = take_fields(draft.request, [&](const Json::Member& field) {
+    return !reads_field(draft.target.engine, field.first);
+  });
   for (const std::string& key : dropped) {
-    draft.erase(27, key, "this engine does not read it");
+    draft.note(27, key, "this engine does not read it");
     if (!holds(kQuiet, key)) draft.warn(27, "param_dropped:" + key, "this engine lacks the field");
   }
 }

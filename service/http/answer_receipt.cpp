@@ -18,7 +18,7 @@ constexpr std::string_view kCodes[] = {
     "truncated_tool_call_dropped", "call_syntax_with_tool_choice_none",
     "unparsed_tool_call",         "tool_schema_not_enforced",
     "tools_not_in_template",      "retry_failed",
-    "foreign_script",
+    "foreign_script",             "receipt_cut",
 };
 
 std::string_view code_label(std::string_view code) {
