@@ -189,9 +189,8 @@ void ResponseBuilder::add_call(const protocol::ToolCallEvent& call) {
 }
 
 void ResponseBuilder::finish(const protocol::FinishEvent& event) {
-  if (!event.text.empty()) {
-    add_content(open_ == Open::reasoning ? Open::reasoning : Open::message, event.text, {});
-  }
+  // Content by the protocol, whatever is open: an answer found in a thought, or text held back.
+  if (!event.text.empty()) add_content(Open::message, event.text, {});
   const bool cut = event.reason == protocol::FinishReason::length;
   close_item(cut ? "incomplete" : "completed");
   // Clients take the text of the first message: an answer that is empty has an empty one.

@@ -346,6 +346,29 @@ TEST_CASE("responses: white space alone is no item, and is not lost in front of 
   CHECK(deltas == "\na b\n");
 }
 
+TEST_CASE("responses: the rest of a finish is a message, also after an open thought") {
+  for (const bool stream : {false, true}) {
+    ResponseBuilder builder(head(stream));
+    const std::string text =
+        run(builder, {token("hm", true), finish(protocol::FinishReason::stop, "42")});
+    REQUIRE(builder.output().size() == 2);
+    const Json& thought = builder.output()[0];
+    CHECK(thought.find("type")->as_string() == "reasoning");
+    CHECK(thought.find("content")->as_array()[0].find("text")->as_string() == "hm");
+    const Json& message = builder.output()[1];
+    CHECK(message.find("type")->as_string() == "message");
+    CHECK(message.find("content")->as_array()[0].find("text")->as_string() == "42");
+    if (!stream) continue;
+    std::string deltas;
+    for (const Sent& event : events_of(text)) {
+      if (event.name == "response.output_text.delta") {
+        deltas += event.data.find("delta")->as_string();
+      }
+    }
+    CHECK(deltas == "42");
+  }
+}
+
 TEST_CASE("responses: an empty answer has an empty message, a failed one says why") {
   ResponseBuilder empty(head(true));
   const auto sent = events_of(run(empty, {token(""), finish(protocol::FinishReason::stop)}));
