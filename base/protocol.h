@@ -17,8 +17,8 @@
 
 namespace tandem::protocol {
 
-inline constexpr int64_t kVersionMin = 1;
-inline constexpr int64_t kVersionMax = 1;
+inline constexpr int64_t kVersionMin = 2;
+inline constexpr int64_t kVersionMax = 2;
 
 // hello: first frame of a connection, request id 0.
 struct Hello {

@@ -312,6 +312,10 @@ void EngineSlot::on_lost(uint64_t epoch, const std::string& reason) {
   if (epoch != epoch_) return;
   tenant_.client().detach(reason);
   if (phase_ == Phase::draining) return terminate();
+  // One of another build refuses the handshake: it is replaced in order, like one that does not fit.
+  if (phase_ == Phase::greeting && status_.adopted) {
+    return stop_process(Then::start, "ended the handshake: " + log::quoted(reason));
+  }
   if (phase_ != Phase::greeting && phase_ != Phase::loading && phase_ != Phase::probing &&
       phase_ != Phase::ready) {
     return;

@@ -6,7 +6,8 @@
 //      any of these -> (process ended) -> backoff -> connecting ..., or failed
 //      any of these -> draining -> terminating -> killing -> (process ended) -> stopped or a start
 //
-// A lost connection to a live process is a crash too: the process is ended in order first.
+// A lost connection to a live process is a crash too: the process is ended in order first. Not so in
+// the handshake of an adopted engine: it may be of another build, and is replaced.
 #pragma once
 
 #include <cstdint>

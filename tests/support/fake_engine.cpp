@@ -16,7 +16,9 @@
 //   leading_system_only 1  render refuses a system message that is not the first
 //   ignore_sigterm 1       SIGTERM does nothing
 //   refuse_submit CODE     every submit fails with this Errc name
-//   protocol_version N     told in welcome (1)
+//   protocol_version N     told in welcome (the latest)
+//   engine_version N       the only protocol version it speaks: a client without it gets failed and a
+//                          close, as from the real engine (off)
 //   weights_hash TEXT      told in welcome
 //   finish REASON          stop (default) or length
 //   second_events 1        behind each token another content event, without a token

@@ -59,6 +59,12 @@ void FakeEngine::handle_hello(Connection& connection, const Json& json) {
     connection.lost = true;
     return;
   }
+  const int64_t only = script_.number("engine_version", 0);
+  if (only != 0 && (only < hello->version_min || only > hello->version_max)) {
+    connection.fail(0, Errc::invalid_argument, "no common protocol version");
+    connection.lost = true;
+    return;
+  }
   connection.greeted = true;
   protocol::Welcome welcome;
   welcome.version = script_.number("protocol_version", protocol::kVersionMax);

@@ -222,6 +222,38 @@ TEST_CASE("an engine of another configuration is stopped in order and started an
   CHECK(world.status(1).adopted);
 }
 
+TEST_CASE("an engine of an older build is replaced in order, and that is no crash") {
+  World world;
+  const std::string base = world.dir.path() + "/engine-default";
+  const std::string script = world.dir.path() + "/old.script";
+  SECTION("it refuses the handshake") { write_script(script, "engine_version 1\n"); }
+  SECTION("it welcomes with its own version") { write_script(script, "protocol_version 1\n"); }
+  const auto pid = spawn({binary_path("fake_engine"), "--model", script, "--name", "alpha",
+                          "--socket", base + ".sock", "--config-hash", "old"},
+                         {});
+  REQUIRE(pid.ok());
+  auto old = Process::open(*pid);
+  REQUIRE(old.ok());
+  const auto ticks = process_start_ticks(*pid);
+  REQUIRE(ticks.ok());
+  REQUIRE(write_engine_record(base + ".json", {.pid = *pid,
+                                               .start_ticks = static_cast<int64_t>(*ticks),
+                                               .config_hash = "old"})
+              .ok());
+  bool backed_off = false;
+  world.begin();
+  CHECK(world.status().adopted);
+  REQUIRE(world.until([&] {
+    backed_off = backed_off || world.state() == ModelState::backoff;
+    return world.state() == ModelState::ready;
+  }));
+  CHECK(old->exited());
+  CHECK_FALSE(backed_off);
+  CHECK(world.status().pid != *pid);
+  CHECK_FALSE(world.status().adopted);
+  CHECK(world.status().restarts == 0);
+}
+
 TEST_CASE("a changed model file, another instance and other weights are no adoption") {
   World world;
   run_and_kill_host(world);
