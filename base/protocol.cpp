@@ -1,6 +1,7 @@
 #include "base/protocol.h"
 
 #include "base/protocol_fields.h"
+#include "base/utf8.h"
 
 namespace tandem::protocol {
 
@@ -266,9 +267,18 @@ Result<Stats> Stats::from_json(const Json& json) {
   return out;
 }
 
+// Both may repeat what a client sent, to any length and with bytes that take six in JSON: cut here, an error
+// always fits into a frame.
 Json error_to_json(const Error& error) {
-  Json json = Json::object({{"code", errc_name(error.code)}, {"message", error.message}});
-  if (!error.path.empty()) json.set("path", error.path);
+  constexpr size_t kMessageBytesMax = 4096;
+  constexpr size_t kPathBytesMax = 1024;
+  const auto cut = [](std::string_view text, size_t bytes_max) {
+    if (text.size() <= bytes_max) return text;
+    return text.substr(0, utf8::complete_prefix(text.substr(0, bytes_max)));
+  };
+  Json json = Json::object(
+      {{"code", errc_name(error.code)}, {"message", cut(error.message, kMessageBytesMax)}});
+  if (!error.path.empty()) json.set("path", cut(error.path, kPathBytesMax));
   return json;
 }
 

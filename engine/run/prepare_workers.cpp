@@ -76,11 +76,7 @@ PreparedMessage answer_prepare_job(const PrepareContext& context, const PrepareJ
   if (result.ok()) {
     message = std::move(*result);
   } else {
-    // A template's raise_exception may repeat what the client sent, to any length.
-    constexpr size_t kMessageBytesMax = 4096;
-    Error error = std::move(result).error();
-    if (error.message.size() > kMessageBytesMax) error.message.resize(kMessageBytesMax);
-    message.payload = protocol::error_to_json(error).dump();
+    message.payload = protocol::error_to_json(result.error()).dump();
   }
   message.key = job.key;
   message.job_bytes = job.payload.size();

@@ -151,5 +151,19 @@ TEST_CASE("malformed protocol messages are refused with the field's name") {
   REQUIRE(protocol::error_from_json(protocol::error_to_json(error)).code == Errc::too_large);
 }
 
+TEST_CASE("an error fits into a frame, whatever the client's bytes in it are") {
+  const std::string hostile(kFramePayloadBytesMax / 2, '"');
+  std::string out;
+  append_frame(out, FrameType::failed, 1,
+               protocol::error_to_json(make_error(Errc::corrupt, hostile, hostile)).dump());
+  CHECK(out.size() < 16'384);
+  // Cut before the character that does not fit.
+  std::string letters = "k";
+  for (int i = 0; i < 4096; ++i) letters += "\xc3\xa9";
+  const Json json = protocol::error_to_json(make_error(Errc::corrupt, letters, letters));
+  CHECK(json.find("path")->as_string() == letters.substr(0, 1023));
+  CHECK(json.find("message")->as_string() == letters.substr(0, 4095));
+}
+
 }  // namespace
 }  // namespace tandem
