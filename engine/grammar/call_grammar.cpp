@@ -39,13 +39,13 @@ class CallBuilder {
                      : Json::object().set("type", "object");
     own.options.path = "parameters";
     own.survey.emplace(own.schema, own.options);
-    if (!own.survey->problems().empty()) return schema_error(own.survey->problems());
+    if (!own.survey->problems().empty()) return own.survey->problems().error();
     own.shapes.emplace(*own.survey);
     const bool gemma = syntax_ == ToolSyntax::gemma4 && form == CallForm::native;
     own.emitter.emplace(parts_, *own.shapes, gemma ? ValueForm::gemma : ValueForm::json);
     Result<GrammarPart> part = form == CallForm::native ? native(tool.name, own) : json_call(tool.name, own);
     own.emitter->finish();
-    if (part.ok() && !own.shapes->problems().empty()) return schema_error(own.shapes->problems());
+    if (part.ok() && !own.shapes->problems().empty()) return own.shapes->problems().error();
     return part;
   }
 

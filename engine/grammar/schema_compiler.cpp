@@ -19,14 +19,14 @@ Result<Grammar> built(GrammarBuilder& builder, GrammarPart root, const std::stri
 
 Result<Grammar> compile_json_schema(const Json& schema, const SchemaOptions& options) {
   const SchemaSurvey survey(schema, options);
-  if (!survey.problems().empty()) return schema_error(survey.problems());
+  if (!survey.problems().empty()) return survey.problems().error();
   GrammarBuilder builder;
   TextParts parts(builder);
   SchemaShapes shapes(survey);
   SchemaEmitter emitter(parts, shapes, ValueForm::json);
   const GrammarPart root = emitter.value({&schema});
   emitter.finish();
-  if (!shapes.problems().empty()) return schema_error(shapes.problems());
+  if (!shapes.problems().empty()) return shapes.problems().error();
   return built(builder, root, options.path);
 }
 

@@ -81,9 +81,9 @@ CountFacts count_facts(const SchemaShape& shape, std::string_view least, std::st
 void SchemaShapes::problem(const Json* schema, std::string_view keyword, std::string reason) {
   std::string path = survey_.path(schema);
   if (!keyword.empty()) path.append(".").append(keyword);
-  const bool known = std::any_of(problems_.begin(), problems_.end(),
+  const bool known = std::any_of(problems_.named().begin(), problems_.named().end(),
                                  [&](const SchemaProblem& p) { return p.path == path; });
-  if (!known) problems_.push_back({std::move(path), std::move(reason)});
+  if (!known) problems_.add(std::move(path), std::move(reason));
 }
 
 // False when the budget is spent; said once.

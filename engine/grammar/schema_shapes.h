@@ -92,7 +92,7 @@ class SchemaShapes {
   static std::vector<std::string> names(const SchemaShape& shape);
   static bool is_required(const SchemaShape& shape, std::string_view key);
 
-  [[nodiscard]] const std::vector<SchemaProblem>& problems() const { return problems_; }
+  [[nodiscard]] const SchemaProblems& problems() const { return problems_; }
   void problem(const Json* schema, std::string_view keyword, std::string reason);
   [[nodiscard]] const SchemaSurvey& survey() const { return survey_; }
 
@@ -116,7 +116,7 @@ class SchemaShapes {
 
   const SchemaSurvey& survey_;
   std::map<SchemaList, std::vector<SchemaShape>> known_;
-  std::vector<SchemaProblem> problems_;
+  SchemaProblems problems_;
   size_t steps_ = 0;
 };
 

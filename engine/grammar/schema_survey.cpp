@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "engine/grammar/regex.h"
 #include "engine/grammar/schema_formats.h"
 
@@ -41,8 +42,16 @@ bool is_count(const Json& value) {
          std::floor(value.as_double()) == value.as_double();
 }
 
-// .key, or ["key"] where a dot would be misleading.
-std::string member_path(const std::string& path, const std::string& key) {
+// .key, or ["key"] where a dot would be misleading. Cut: thousands of paths are kept, and keys are as long as
+// a client likes.
+std::string member_path(const std::string& path, std::string key) {
+  constexpr size_t kKeyBytesMax = 64;
+  constexpr size_t kPathBytesMax = 1000;
+  if (path.size() >= kPathBytesMax) return path.ends_with("...") ? path : path + "...";
+  if (key.size() > kKeyBytesMax) {
+    key.resize(utf8::complete_prefix(std::string_view(key).substr(0, kKeyBytesMax)));
+    key += "...";
+  }
   const bool plain = !key.empty() && key.find_first_of(". []\"\n\t") == std::string::npos;
   if (plain) return path + "." + key;
   std::string quoted;
@@ -84,6 +93,37 @@ const Json* element_at(const Json& array, std::string_view index) {
   return at < array.as_array().size() ? &array.as_array()[at] : nullptr;
 }
 
+// Of the whole document, reached or not: what the rest does grows with it. Empty: fits.
+std::string too_large(const Json& root, const SchemaOptions& options) {
+  size_t parts = 0;
+  size_t bytes = 0;
+  std::vector<const Json*> open = {&root};
+  while (!open.empty()) {
+    const Json& value = *open.back();
+    open.pop_back();
+    ++parts;
+    if (value.is_string()) bytes += value.as_string().size();
+    const size_t inner = value.is_array()    ? value.as_array().size()
+                         : value.is_object() ? value.as_object().size()
+                                             : 0;
+    if (parts + open.size() + inner > options.parts_max) {
+      return "the schema has more than " + std::to_string(options.parts_max) + " JSON values";
+    }
+    if (value.is_array()) {
+      for (const Json& item : value.as_array()) open.push_back(&item);
+    } else if (value.is_object()) {
+      for (const auto& [key, member] : value.as_object()) {
+        bytes += key.size();
+        open.push_back(&member);
+      }
+    }
+    if (bytes > options.bytes_max) {
+      return "the schema has more than " + std::to_string(options.bytes_max) + " bytes of keys and strings";
+    }
+  }
+  return {};
+}
+
 struct Pointed {
   const Json* schema = nullptr;
   std::string path;
@@ -107,22 +147,32 @@ Pointed pointed_to(const Json& root, std::string path, std::string_view referenc
 
 }  // namespace
 
-Error schema_error(const std::vector<SchemaProblem>& problems) {
-  CHECK(!problems.empty());
+void SchemaProblems::add(std::string path, std::string reason) {
+  if (named_.size() < kProblemsNamed) {
+    named_.push_back({std::move(path), std::move(reason)});
+  } else {
+    ++more_;
+  }
+}
+
+Error SchemaProblems::error() const {
+  CHECK(!named_.empty());
   std::string message = "unsupported in the schema: ";
-  for (size_t i = 0; i < std::min(problems.size(), kProblemsNamed); ++i) {
+  for (size_t i = 0; i < named_.size(); ++i) {
     if (i > 0) message += ", ";
-    message += problems[i].path;
-    if (!problems[i].reason.empty()) message += " (" + problems[i].reason + ")";
+    message += named_[i].path;
+    if (!named_[i].reason.empty()) message += " (" + named_[i].reason + ")";
   }
-  if (problems.size() > kProblemsNamed) {
-    message += " and " + std::to_string(problems.size() - kProblemsNamed) + " more";
-  }
-  return make_error(Errc::invalid_argument, std::move(message), problems[0].path);
+  if (more_ > 0) message += " and " + std::to_string(more_) + " more";
+  return make_error(Errc::invalid_argument, std::move(message), named_[0].path);
 }
 
 SchemaSurvey::SchemaSurvey(const Json& root, const SchemaOptions& options)
     : root_(root), options_(options) {
+  if (std::string reason = too_large(root, options); !reason.empty()) {
+    problem(options.path, std::move(reason));
+    return;
+  }
   const Json* draft = root.find("$schema");
   older_draft_ = draft != nullptr && draft->is_string() &&
                  draft->as_string().find("2020-12") == std::string::npos;
@@ -223,7 +273,7 @@ const CharAutomaton& SchemaSurvey::format(const std::string& name) const {
 }
 
 void SchemaSurvey::problem(const std::string& path, std::string reason) {
-  problems_.push_back({path, std::move(reason)});
+  problems_.add(path, std::move(reason));
 }
 
 void SchemaSurvey::look_at(const Visit& visit) {

@@ -22,15 +22,26 @@ struct SchemaProblem {
   std::string reason;  // may be empty: the keyword is not supported at all
 };
 
-// One error for all of them.
-Error schema_error(const std::vector<SchemaProblem>& problems);
+// The first ones are kept, the others only counted: a schema can have a million.
+class SchemaProblems {
+ public:
+  void add(std::string path, std::string reason);
+  [[nodiscard]] bool empty() const { return named_.empty(); }
+  [[nodiscard]] const std::vector<SchemaProblem>& named() const { return named_; }
+  // One error for all of them.
+  [[nodiscard]] Error error() const;
+
+ private:
+  std::vector<SchemaProblem> named_;
+  size_t more_ = 0;
+};
 
 class SchemaSurvey {
  public:
   // Both must outlive it.
   SchemaSurvey(const Json& root, const SchemaOptions& options);
 
-  [[nodiscard]] const std::vector<SchemaProblem>& problems() const { return problems_; }
+  [[nodiscard]] const SchemaProblems& problems() const { return problems_; }
   [[nodiscard]] const Json& root() const { return root_; }
   [[nodiscard]] const SchemaOptions& options() const { return options_; }
   [[nodiscard]] const std::string& path(const Json* schema) const;
@@ -66,7 +77,7 @@ class SchemaSurvey {
   const Json& root_;
   const SchemaOptions& options_;
   bool older_draft_ = false;
-  std::vector<SchemaProblem> problems_;
+  SchemaProblems problems_;
   std::vector<Visit> open_;
   std::unordered_map<const Json*, std::string> paths_;
   std::unordered_map<const Json*, const Json*> targets_;

@@ -1,0 +1,55 @@
+// What a schema may cost: memory and time stay small whatever a client writes.
+#include <chrono>
+#include <string>
+
+#include "base/json.h"
+#include "engine/grammar/schema_compiler.h"
+#include "tests/support/catch.h"
+
+namespace tandem::engine {
+namespace {
+
+Error error_of(const Json& schema) {
+  const Result<Grammar> grammar = compile_json_schema(schema);
+  REQUIRE_FALSE(grammar.ok());
+  return grammar.error();
+}
+
+TEST_CASE("a schema of too many values or bytes is refused with the number") {
+  Json names = Json::array();
+  for (int i = 0; i < 50'000; ++i) names.push_back("a");
+  const Error many = error_of(Json::object().set("examples", std::move(names)));
+  CHECK(many.message.find("more than 50000 JSON values") != std::string::npos);
+  CHECK(many.path == "schema");
+  const Error long_key = error_of(Json::object().set(std::string(1'100'000, 'k'), 1));
+  CHECK(long_key.message.find("more than 1048576 bytes") != std::string::npos);
+  const Error long_text = error_of(Json::object().set("title", std::string(1'100'000, 'k')));
+  CHECK(long_text.message.find("more than 1048576 bytes") != std::string::npos);
+}
+
+TEST_CASE("paths of problems are cut, and problems counted after the first") {
+  Json inner = Json::object();
+  for (int i = 0; i < 1000; ++i) inner.set("a" + std::to_string(i), 1);
+  // Cut inside of a character of two bytes.
+  std::string key = "k";
+  for (int i = 0; i < 50'000; ++i) key += "\xc3\xa9";
+  Json members = Json::object().set(key, std::move(inner));
+  const Error error = error_of(Json::object().set("properties", std::move(members)));
+  CHECK(error.path == "schema.properties[\"" + key.substr(0, 63) + "...\"].a0");
+  CHECK(error.message.size() < 10'000);
+  CHECK(error.message.find(" and 960 more") != std::string::npos);
+}
+
+TEST_CASE("a path through many long keys is cut as a whole") {
+  Json schema = Json::object().set("unknown", 1);
+  for (int i = 0; i < 25; ++i) {
+    Json members = Json::object().set(std::string(64, '"'), std::move(schema));
+    schema = Json::object().set("properties", std::move(members));
+  }
+  const Error error = error_of(schema);
+  CHECK(error.path.size() < 1200);
+  CHECK(error.path.ends_with("..."));
+}
+
+}  // namespace
+}  // namespace tandem::engine
