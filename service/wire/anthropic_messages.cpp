@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kNameBytesMax = 256;
 constexpr size_t kBlocksMax = 4096;
+constexpr size_t kDroppedMax = 16;  // each is a line of the answer's head
 // Claude Code puts a block in front of the system prompt that differs with every request: kept, it
 // would cost the whole prefix cache, and it is addressed to somebody else.
 constexpr std::string_view kBillingHeader = "x-anthropic-billing-header:";
@@ -190,7 +191,9 @@ void MessageReader::system_prompt(const Json& system) {
       }
       std::string text = required_text(block, "text");
       if (text.starts_with(kBillingHeader)) {
-        result_.dropped.push_back("system." + std::to_string(index));
+        if (result_.dropped.size() < kDroppedMax) {
+          result_.dropped.push_back("system." + std::to_string(index));
+        }
       } else if (!text.empty()) {
         texts.push_back(std::move(text));
       }

@@ -111,6 +111,18 @@ TEST_CASE("anthropic request: a billing header in front of the system prompt is 
   CHECK(request.ignored == std::vector<std::string>{"system.0"});
 }
 
+TEST_CASE("anthropic request: however much is left out, the answer's head stays small") {
+  std::string system;
+  for (int i = 0; i < 100; ++i) {
+    system += R"({"type":"text","text":"x-anthropic-billing-header: cch=1;"},)";
+  }
+  const AnthropicRequest request =
+      good(body(R"("system":[)" + system + R"({"type":"text","text":"S"}])"));
+  CHECK(request.chat.find("messages")->as_array()[0].find("content")->as_string() == "S");
+  REQUIRE(request.ignored.size() == 16);
+  CHECK(request.ignored.back() == "system.15");
+}
+
 TEST_CASE("anthropic request: content blocks") {
   CHECK(messages(R"({"role":"user","content":[{"type":"text","text":"a"}]})") ==
         R"([{"role":"user","content":"a"}])");
