@@ -354,13 +354,14 @@ void fill_sampling_row(Draft& draft) {
 void keep_engine_fields(Draft& draft) {
   if (!draft.on(27)) return;
   name_logprobs(draft);
-  const auto dropped = take_fields(draft.request, [&](const Json::Member& field) {
+  auto dropped = take_fields(draft.request, [&](const Json::Member& field) {
     return !reads_field(draft.target.engine, field.first);
   });
   for (const std::string& key : dropped) {
     draft.note(27, key, "this engine does not read it");
     if (!holds(kQuiet, key)) draft.warn(27, "param_dropped:" + key, "this engine lacks the field");
   }
+  draft.result.unread = std::move(dropped);
 }
 
 }  // namespace tandem::policies

@@ -94,6 +94,7 @@ struct Sanitized {
   Fanout fanout;
   GatewayDuties duties;
   std::vector<ReceiptEntry> receipt;
+  std::vector<std::string> unread;  // R27: fields that neither the rules nor the engine read
 };
 
 using SanitizeOutcome = std::variant<Sanitized, Rejection>;

@@ -145,11 +145,17 @@ std::optional<protocol::Constraint> ChatCaller::make_constraint(const Sanitized&
   const Json* format = sanitized.send.find("response_format");
   if (format == nullptr) return std::nullopt;
   const Json* type = format->find("type");
-  if (type != nullptr && type->is_string() && type->as_string() == "json_schema") {
+  if (type == nullptr) return std::nullopt;
+  if (*type == Json("json_object")) {
+    constraint.kind = protocol::ConstraintKind::json_object;
+    return constraint;
+  }
+  if (*type == Json("json_schema")) {
     constraint.kind = protocol::ConstraintKind::json_schema;
     constraint.schema = field_of(field_of(*format, "json_schema"), "schema");
+    return constraint;
   }
-  return constraint;
+  return std::nullopt;  // text, where R31 is off
 }
 
 protocol::Prepare ChatCaller::make_prepare(const Sanitized& sanitized) const {
@@ -267,8 +273,12 @@ std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_request(const Json& re
   return result;
 }
 
-std::variant<ChatTry, wire::ApiError> ChatCaller::prepare() const {
-  return prepare_request(request_, prepare_deadline());
+std::variant<ChatTry, wire::ApiError> ChatCaller::prepare() {
+  auto prepared = prepare_request(request_, prepare_deadline());
+  if (const auto* attempt = std::get_if<ChatTry>(&prepared)) {
+    for (const std::string& key : attempt->sanitized.unread) request_.erase(key);
+  }
+  return prepared;
 }
 
 std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(const Json& retry,

@@ -38,7 +38,9 @@ class ChatCaller {
   // `request` was checked by parse_chat_request; `fields` is what came of it.
   ChatCaller(Model& model, Json request, wire::ChatRequest fields, Options options);
 
-  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare() const;
+  // The first try. Lets go of the fields of the request that nobody reads: the rest lives as long as
+  // its answer, outside of what bodies may take.
+  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare();
   // `retry`: a verdict's. An error leaves the first answer as it was.
   [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(const Json& retry,
                                                                     SteadyTime deadline) const;
@@ -49,6 +51,8 @@ class ChatCaller {
 
   [[nodiscard]] Model& model() const { return model_; }
   [[nodiscard]] const wire::ChatRequest& fields() const { return fields_; }
+  // What check() looks into, and what a second try is made from.
+  [[nodiscard]] const Json& request() const { return request_; }
 
  private:
   struct Room {
@@ -70,7 +74,7 @@ class ChatCaller {
   [[nodiscard]] protocol::AnswerFormat make_format(const policies::Sanitized& sanitized) const;
 
   Model& model_;
-  // Never changed; not const, so that moving is no copy.
+  // Only prepare() changes the request; not const, so that moving is no copy.
   Json request_;
   wire::ChatRequest fields_;
   Options options_;

@@ -30,8 +30,8 @@ AnswerPlan make_plan(const HandlerContext& context, const ChatCaller& caller,
   AnswerPlan plan;
   plan.head = {id, context.services.clock.unix_seconds(), caller.model().info().name,
                fields.reasoning_alias};
-  plan.choices_per_prompt = static_cast<size_t>(fields.common.n);
-  plan.choices = plan.choices_per_prompt;
+  plan.choices = static_cast<size_t>(fields.common.n);
+  plan.choices_per_prompt = 1;  // every prompt counts: the run counts the shared one once
   plan.logprobs = fields.common.top_logprobs >= 0;
   plan.include_usage = fields.common.include_usage;
   plan.prompt.prompt_tokens = prepared.prompt_tokens;

@@ -149,6 +149,10 @@ void RepairedRun::take_finish(GenerationEvent event) {
   Choice& choice = choices_.at(event.choice);
   auto& finish = std::get<FinishEvent>(std::get<protocol::Event>(event.body).body);
   receipt_->add(entries_of(finish.warnings));
+  if (event.choice > 0 && choice.retry == nullptr) {  // the choices share the first try's prompt
+    finish.usage.prompt_tokens = 0;
+    finish.usage.cached_tokens = 0;
+  }
   if (choice.cut) {
     finish.reason = FinishReason::length;
     finish.text.clear();
@@ -197,6 +201,7 @@ bool RepairedRun::try_again(size_t index, const AnswerVerdict& verdict, const Fi
   choice.held.clear();
   choice.answer.content.clear();
   choice.answer_tokens = 0;
+  choice.cut = false;
   receipt_->add({{rule, {}, {}, "the answer was asked for once more"}});
   return true;
 }

@@ -1,5 +1,6 @@
 // Chats through the sanitizer and the answer check: what the engine gets, second tries in a stream
 // and whole, receipts, refusals, and the fields of thoughts and calls.
+#include "service/http/chat_call.h"
 #include "tests/unit/service/http_harness.h"
 
 // After the product's headers: it replaces their CHECK.
@@ -197,6 +198,18 @@ TEST_CASE("repair: an answer of thoughts only goes on in the same choice") {
   CHECK_FALSE(server.models.first.last_submit().format->thinking_open);
 }
 
+TEST_CASE("repair: every prompt of several choices counts, the shared one once") {
+  TestServer server;
+  server.models.first.set_rules(thinking_rules());
+  server.models.first.script = thoughts_only();
+  server.models.first.next_scripts = {FakeScript{}};
+  const Json json = chat(server, R"("n":2)").json();
+  CHECK(at(json, {"choices", "1", "message", "content"}) == "Hello");
+  CHECK(server.models.first.submitted.load() == 4);
+  CHECK(at(json, {"usage", "prompt_tokens"}) == "21");
+  CHECK(at(json, {"usage", "completion_tokens"}) == "12");
+}
+
 TEST_CASE("repair: no second try for who wanted thoughts, nor a third; a warning says so") {
   TestServer server;
   server.models.first.set_rules(thinking_rules());
@@ -327,6 +340,36 @@ TEST_CASE("repair: an answer is limited to what was asked, apart from its though
   CHECK(at(reply.json(), {"choices", "0", "finish_reason"}) == "length");
 }
 
+TEST_CASE("repair: a first try that was cut does not cut the second") {
+  TestServer server;
+  ChatRules rules;
+  rules.profile = policies::family_profile("gpt-oss").value();
+  server.models.first.set_rules(rules);
+  server.models.first.script.thoughts = {"a"};
+  server.models.first.script.tokens = {"\n", " ", "\n", "late"};
+  FakeScript second;
+  second.tokens = {"o"};
+  second.tail = "k";
+  server.models.first.next_scripts = {second};
+  const Reply reply = chat(server, R"("max_tokens":2)");
+  CHECK(server.models.first.submitted.load() == 2);
+  CHECK(at(reply.json(), {"choices", "0", "message", "content"}) == "ok");
+  CHECK(at(reply.json(), {"choices", "0", "finish_reason"}) == "stop");
+}
+
+TEST_CASE("repair: a format of text constrains nothing, also where R31 is off") {
+  TestServer server;
+  ChatRules rules = thinking_rules();
+  rules.settings.off.set(31);
+  server.models.first.set_rules(rules);
+  CHECK(chat(server, R"("response_format":{"type":"text"})").status == 200);
+  CHECK_FALSE(server.models.first.last_prepare().constraint.has_value());
+  CHECK(chat(server, R"("response_format":{"type":"json_object"})").status == 200);
+  const auto constraint = server.models.first.last_prepare().constraint;
+  REQUIRE(constraint.has_value());
+  CHECK(constraint->kind == protocol::ConstraintKind::json_object);
+}
+
 TEST_CASE("repair: refusals of the sanitizer and of a schema name the client's fields") {
   TestServer server;
   server.models.first.set_rules(thinking_rules());
@@ -363,6 +406,23 @@ TEST_CASE("repair: tools that no template writes, and foreign script in a Korean
   CHECK(ask_in("\ub0a0\uc528"));
   CHECK_FALSE(ask_in("\ub0a0\uc528 \u6f22\u5b57"));
   CHECK_FALSE(ask_in("weather"));
+}
+
+TEST_CASE("repair: fields that nobody reads do not live as long as the answer") {
+  FakeModel model{"alpha", Role::default_model};
+  Json chat = parse_json(body(R"("made_up":[1,2],"user":"u","response_format":{"type":"json_object"})"))
+                  .value();
+  auto fields = std::get<wire::ChatRequest>(wire::parse_chat_request(chat));
+  const SystemClock clock;
+  ChatCaller caller(model, std::move(chat), std::move(fields),
+                    {.id_seed = "x", .prompt_field = "messages", .clock = clock});
+  auto attempt = std::get<ChatTry>(caller.prepare());
+  CHECK(attempt.sanitized.unread == std::vector<std::string>{"made_up", "user"});
+  CHECK(caller.request().dump() ==
+        R"({"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"json_object"}})");
+  policies::FinishedAnswer answer;
+  answer.content = "no json";
+  CHECK(caller.check(attempt.sanitized, answer, true).warnings.size() == 1);
 }
 
 TEST_CASE("repair: receipts are counted by rule, with a bounded set of codes") {
