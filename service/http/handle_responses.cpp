@@ -44,8 +44,7 @@ std::variant<std::string, wire::ApiError> continue_earlier(const HandlerContext&
                                "\" of this key; only responses made with store: true are kept",
                            "previous_response_id");
   }
-  // A request's own limit would be smaller than what many of them add up to.
-  auto items = parse_json(stored->items, {.bytes_max = stored->items.size()});
+  auto items = parse_stored_items(stored->items);
   if (!items.ok()) return wire::map_error(items.error());
   if (!items->is_array()) return wire::map_error(make_error(Errc::corrupt, "stored items"));
   if (auto error = wire::add_earlier(request, items->as_array())) return *std::move(error);
@@ -65,10 +64,7 @@ std::variant<ResponseKeeping, wire::ApiError> plan_keeping(const HandlerContext&
   }
   std::string items = std::move(earlier);
   items.pop_back();  // the bracket
-  for (const Json& item : request.input.as_array()) {
-    if (items.size() > 1) items += ',';
-    item.dump_to(items);
-  }
+  for (const Json& item : request.input.as_array()) append_stored_item(items, item);
   items += ']';
   if (static_cast<int64_t>(items.size()) < bytes_max) {
     return ResponseKeeping{store, exchange.admission().key_id, std::move(items)};

@@ -39,11 +39,9 @@ class ResponsesWriter final : public AnswerWriter {
     if (keeping_.store == nullptr) return false;
     std::string items = std::move(keeping_.items);
     items.pop_back();  // the bracket
-    for (const Json& item : builder_.output()) {
-      if (items.size() > 1) items += ',';
-      item.dump_to(items);
-    }
+    for (const Json& item : builder_.output()) append_stored_item(items, item);
     items += ']';
+    if (!parse_stored_items(items).ok()) return false;
     return keeping_.store->keep({.id = builder_.id(),
                                  .key_id = std::move(keeping_.key_id),
                                  .created_unix_s = created_unix_s_,
@@ -57,6 +55,21 @@ class ResponsesWriter final : public AnswerWriter {
 };
 
 }  // namespace
+
+void append_stored_item(std::string& items, Json item) {
+  Json* content = item.find("content");
+  if (content != nullptr && content->is_array()) {
+    for (Json& part : content->as_array()) {
+      if (part.is_object()) part.erase("logprobs");
+    }
+  }
+  if (items.size() > 1) items += ',';
+  item.dump_to(items);
+}
+
+Result<Json> parse_stored_items(const std::string& items) {
+  return parse_json(items, {.bytes_max = items.size()});
+}
 
 std::unique_ptr<AnswerWriter> make_responses_writer(wire::ResponseHead head,
                                                     ResponseKeeping keeping) {

@@ -235,6 +235,35 @@ TEST_CASE("responses: what cannot be stored is said before or in the answer") {
   CHECK(off.error_code() == "store_disabled");
 }
 
+TEST_CASE("responses: log-probabilities are told, and are no part of a stored conversation") {
+  TestServer server;
+  const Json first = create(server, R"({"input":"hi","store":true,"top_logprobs":2,)"
+                                    R"("include":["message.output_text.logprobs"]})")
+                         .json();
+  CHECK(text_at(first, {"store"}) == "true");
+  CHECK(text_at(first, {"output", "0", "content", "0", "logprobs"}).find("-0.5") !=
+        std::string::npos);
+  const std::string id = text_at(first, {"id"});
+  const auto stored = server.responses.find(id, "k-good");
+  REQUIRE(stored.ok());
+  CHECK(stored->items.find("Hello") != std::string::npos);
+  CHECK(stored->items.find("logprob") == std::string::npos);
+  CHECK(create(server, R"({"input":"more","previous_response_id":")" + id + "\"}").status == 200);
+}
+
+TEST_CASE("responses: a conversation of more values than can be read again is not stored") {
+  TestServer server;
+  server.responses.set_bytes_max(64 << 20);
+  // The request keeps to the limit of a million; with the answer's item the conversation does not.
+  std::string zeros = "0";
+  for (int i = 1; i < 999'990; ++i) zeros += ",0";
+  const Reply reply = create(
+      server, R"({"store":true,"input":[{"role":"user","content":"hi","x":[)" + zeros + "]}]}");
+  REQUIRE(reply.status == 200);
+  CHECK(text_at(reply.json(), {"store"}) == "false");
+  CHECK(server.responses.count() == 0);
+}
+
 TEST_CASE("responses: refusals of later steps name the client's fields") {
   TestServer server;
   server.models.first.script.prompt_tokens = 200;
