@@ -21,7 +21,8 @@ enum class Auth : uint8_t {
 
 enum class Pool : uint8_t {
   inference,  // one worker per active answer
-  text,       // waits for an engine or the store, but for no slot
+  text,       // waits for an engine, but for no slot
+  stored,     // waits for the store, never for an engine
   control,    // answers of our own, at once: never behind an engine
 };
 

@@ -24,6 +24,7 @@ struct HttpServer::Impl final : FrontHandler {
         context{options, services, stopping, draining, active_streams},
         inference_queue(options.request_queue_max),
         text_queue(options.request_queue_max),
+        stored_queue(options.request_queue_max),
         control_queue(options.request_queue_max),
         front(options.front, *this) {}
 
@@ -40,8 +41,17 @@ struct HttpServer::Impl final : FrontHandler {
   }
 
   WorkerQueue& queue_of(Pool pool) {
-    if (pool == Pool::inference) return inference_queue;
-    return pool == Pool::text ? text_queue : control_queue;
+    switch (pool) {
+      case Pool::inference:
+        return inference_queue;
+      case Pool::text:
+        return text_queue;
+      case Pool::stored:
+        return stored_queue;
+      case Pool::control:
+        break;
+    }
+    return control_queue;
   }
 
   std::string render_refusal(const Refusal& refusal) override {
@@ -125,7 +135,7 @@ struct HttpServer::Impl final : FrontHandler {
       streams.set(static_cast<double>(active_streams.load()));
       streams_max.set(static_cast<double>(options.streams_max));
       waiting.set(static_cast<double>(inference_queue.waiting() + text_queue.waiting() +
-                                      control_queue.waiting()));
+                                      stored_queue.waiting() + control_queue.waiting()));
       buffered.set(static_cast<double>(now.buffered_bytes.load()));
       accepted.set_total(now.accepted.load());
       refused.set_total(now.refused.load());
@@ -143,6 +153,7 @@ struct HttpServer::Impl final : FrontHandler {
   const HandlerContext context;
   WorkerQueue inference_queue;
   WorkerQueue text_queue;
+  WorkerQueue stored_queue;
   WorkerQueue control_queue;
   Front front;
   std::vector<std::unique_ptr<Worker>> workers;  // first to go
@@ -158,6 +169,7 @@ HttpServer::~HttpServer() { stop(); }
 Result<void> HttpServer::start(std::vector<Fd> listeners) {
   impl_->start_workers(impl_->control_queue, impl_->options.control_workers);
   impl_->start_workers(impl_->text_queue, impl_->options.text_workers);
+  impl_->start_workers(impl_->stored_queue, impl_->options.stored_workers);
   impl_->start_workers(impl_->inference_queue,
                        impl_->options.streams_max + impl_->options.stream_headroom);
   return impl_->front.start(std::move(listeners));
@@ -173,6 +185,7 @@ void HttpServer::stop() {
   impl_->stopping.store(true);
   impl_->inference_queue.close();
   impl_->text_queue.close();
+  impl_->stored_queue.close();
   impl_->control_queue.close();
   impl_->workers.clear();
   impl_->front.stop();

@@ -31,7 +31,8 @@ struct HttpOptions {
   size_t stream_headroom = 8;       // workers for requests that are refused or answered at once
   size_t request_queue_max = 64;    // complete requests that wait for a worker
   size_t control_workers = 2;       // health, metrics, models: never behind inference
-  size_t text_workers = 2;          // tokenize, detokenize: an engine that hangs holds only these
+  size_t text_workers = 2;          // tokenize, count_tokens: an engine that hangs holds only these
+  size_t stored_workers = 1;        // stored responses: the store has one thread of its own
   int64_t write_stall_ms = 15'000;  // a client that takes no byte for so long is gone
   int64_t peer_poll_ms = 50;        // how often a waiting answer looks at the client's socket
   int64_t ping_ms = 10'000;         // comment lines in a stream without events

@@ -342,7 +342,7 @@ TEST_CASE("front: with no worker and no place in the queue the front answers its
   CHECK(greedy.read().status == 0);
 }
 
-TEST_CASE("front: an engine that hangs in tokenize delays no health check") {
+TEST_CASE("front: an engine that hangs in tokenize delays no health check, no stored response") {
   TestServer server;
   server.models.first.hold_tokenize = true;
   std::vector<TestClient> waiting;
@@ -353,6 +353,9 @@ TEST_CASE("front: an engine that hangs in tokenize delays no health check") {
   CHECK(eventually([&] { return server.models.first.held == 2; }));
   CHECK(ask(server, kHealth).status == 200);
   CHECK(ask(server, request("GET", "/v1/models")).status == 200);
+  for (const char* method : {"GET", "DELETE"}) {
+    CHECK(ask(server, request(method, "/v1/responses/resp_x")).status == 404);
+  }
   server.models.first.hold_tokenize = false;
   for (TestClient& client : waiting) CHECK(client.read().status == 200);
 }
