@@ -128,14 +128,14 @@ std::optional<GrammarPart> xml_arguments(SchemaEmitter& emitter, const Json& par
     if ((shape.types & kTypeObject) == 0) continue;
     if (has_bounds(shape)) return std::nullopt;
     std::vector<GrammarPart> members;
-    for (const std::string& name : SchemaShapes::names(shape)) {
+    for (const std::string& name : shapes.names(shape)) {
       if (!is_xml_name(name)) return std::nullopt;
       const policies::SchemaPlace place = {&parameters, &parameters};
       XmlValue value(emitter, policies::allowed_types(policies::property_schema(place, name)));
       const GrammarPart member = parts.sequence({builder.literal("<parameter=" + name + ">\n"),
                                                  value.part(shapes.member(shape, name)),
                                                  builder.literal("\n</parameter>\n")});
-      members.push_back(SchemaShapes::is_required(shape, name) ? member : builder.optional(member));
+      members.push_back(shapes.is_required(shape, name) ? member : builder.optional(member));
     }
     choices.push_back(builder.sequence(members));
   }

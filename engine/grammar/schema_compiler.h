@@ -23,6 +23,7 @@ struct SchemaOptions {
   size_t parts_max = 50'000;       // JSON values of the document
   size_t bytes_max = size_t{1} << 20;  // of its keys and strings
   size_t schemas_max = 4000;       // subschemas that the root reaches
+  size_t required_max = 10'000;    // names of all `required` together
   size_t values_max = 10'000;      // of enum and const together
   size_t value_bytes_max = 262'144;
   size_t patterns_max = 64;        // different ones

@@ -55,9 +55,9 @@ bool ObjectBuilder::allows_name(const std::string& name) {
 // False: a required member can have no value.
 bool ObjectBuilder::read_members() {
   const GrammarPart space = form_ == ValueForm::json ? parts_.colon_gap() : parts_.builder().empty();
-  for (const std::string& name : SchemaShapes::names(shape_)) {
+  for (const std::string& name : shapes_.names(shape_)) {
     const SchemaList list = shapes_.member(shape_, name);
-    const bool required = SchemaShapes::is_required(shape_, name);
+    const bool required = shapes_.is_required(shape_, name);
     if (!allows_name(name) || shapes_.expand(list).empty()) {
       if (required) return false;
       continue;
@@ -106,7 +106,7 @@ std::optional<CharAutomaton> ObjectBuilder::rest_keys(const std::vector<std::str
 }
 
 void ObjectBuilder::read_rest() {
-  const std::vector<std::string> names = SchemaShapes::names(shape_);
+  const std::vector<std::string>& names = shapes_.names(shape_);
   bool wanted = names.empty();
   SchemaList list;
   for (const Json* leaf : shape_.leaves) {

@@ -231,39 +231,37 @@ bool SchemaShapes::disjoint_objects(const SchemaShape& a, const SchemaShape& b, 
   for (const auto& [one, other] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     for (const std::string& name : names(*one)) {
       if (!is_required(*one, name)) continue;
+      if (!spend(1)) return false;
       if (disjoint_lists(member(*one, name), member(*other, name), depth + 1)) return true;
     }
   }
   return false;
 }
 
-std::vector<std::string> SchemaShapes::names(const SchemaShape& shape) {
-  std::vector<std::string> out;
-  std::map<std::string_view, bool> seen;
+const SchemaShapes::ObjectNames& SchemaShapes::object_names(const SchemaShape& shape) {
+  const auto [found, fresh] = object_names_.try_emplace(shape.leaves);
+  ObjectNames& out = found->second;
+  if (!fresh) return out;
+  std::unordered_set<std::string_view> seen;
   const auto add = [&](const std::string& name) {
-    if (seen.emplace(name, true).second) out.push_back(name);
+    if (seen.insert(name).second) out.names.push_back(name);
   };
   for (const Json* leaf : shape.leaves) {
     const Json* properties = leaf->find("properties");
     if (properties == nullptr) continue;
+    if (!spend(properties->as_object().size())) return out;
     for (const auto& [name, schema] : properties->as_object()) add(name);
   }
   for (const Json* leaf : shape.leaves) {
     const Json* required = leaf->find("required");
     if (required == nullptr) continue;
-    for (const Json& name : required->as_array()) add(name.as_string());
+    if (!spend(required->as_array().size())) return out;
+    for (const Json& name : required->as_array()) {
+      add(name.as_string());
+      out.required.insert(name.as_string());
+    }
   }
   return out;
-}
-
-bool SchemaShapes::is_required(const SchemaShape& shape, std::string_view key) {
-  return std::any_of(shape.leaves.begin(), shape.leaves.end(), [key](const Json* leaf) {
-    const Json* required = leaf->find("required");
-    if (required == nullptr) return false;
-    const Json::Array& list = required->as_array();
-    return std::any_of(list.begin(), list.end(),
-                       [key](const Json& name) { return name.as_string() == key; });
-  });
 }
 
 SchemaList SchemaShapes::member(const SchemaShape& shape, const std::string& key) {

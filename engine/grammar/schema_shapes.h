@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "base/json.h"
@@ -89,8 +90,10 @@ class SchemaShapes {
   static SchemaList item(const SchemaShape& shape, size_t index);
 
   // Names of `properties` and `required`, in order, each once.
-  static std::vector<std::string> names(const SchemaShape& shape);
-  static bool is_required(const SchemaShape& shape, std::string_view key);
+  const std::vector<std::string>& names(const SchemaShape& shape) { return object_names(shape).names; }
+  bool is_required(const SchemaShape& shape, std::string_view key) {
+    return object_names(shape).required.contains(key);
+  }
 
   [[nodiscard]] const SchemaProblems& problems() const { return problems_; }
   void problem(const Json* schema, std::string_view keyword, std::string reason);
@@ -103,6 +106,13 @@ class SchemaShapes {
     bool impossible = false;
   };
 
+  // Read once for each list of leaves, since every member asks.
+  struct ObjectNames {
+    std::vector<std::string> names;
+    std::unordered_set<std::string_view> required;  // of the schemas' own texts
+  };
+
+  const ObjectNames& object_names(const SchemaShape& shape);
   void flatten(const Json* schema, Draft& draft);
   void distribute(Draft draft, std::vector<SchemaShape>& out);
   bool spend(size_t steps);
@@ -116,6 +126,7 @@ class SchemaShapes {
 
   const SchemaSurvey& survey_;
   std::map<SchemaList, std::vector<SchemaShape>> known_;
+  std::map<SchemaList, ObjectNames> object_names_;
   SchemaProblems problems_;
   size_t steps_ = 0;
 };

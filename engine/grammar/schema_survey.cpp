@@ -350,7 +350,11 @@ bool SchemaSurvey::plain_keyword(const std::string& path, const std::string& key
   } else if (key == "required") {
     const bool strings = value.is_array() && std::all_of(value.as_array().begin(), value.as_array().end(),
                                                          [](const Json& v) { return v.is_string(); });
-    if (!strings) problem(path, "must be a list of strings");
+    if (!strings) {
+      problem(path, "must be a list of strings");
+    } else if ((required_ += value.as_array().size()) > options_.required_max) {
+      problem(path, "more than " + std::to_string(options_.required_max) + " required names");
+    }
   } else if (key == "uniqueItems") {
     if (!value.is_bool()) problem(path, "must be a boolean");
   } else {

@@ -85,6 +85,7 @@ class SchemaSurvey {
   std::map<std::string, CharAutomaton, std::less<>> formats_;
   size_t patterns_refused_ = 0;
   size_t pattern_states_ = 0;
+  size_t required_ = 0;
   size_t values_ = 0;
   size_t value_bytes_ = 0;
 };

@@ -51,5 +51,33 @@ TEST_CASE("a path through many long keys is cut as a whole") {
   CHECK(error.path.ends_with("..."));
 }
 
+Json required_names(int count) {
+  Json names = Json::array();
+  for (int i = 0; i < count; ++i) names.push_back("name" + std::to_string(i));
+  return names;
+}
+
+TEST_CASE("required names are capped together") {
+  Json parts = Json::array();
+  for (int i = 0; i < 2; ++i) parts.push_back(Json::object().set("required", required_names(6000)));
+  const Error error = error_of(Json::object().set("allOf", std::move(parts)));
+  CHECK(error.message.find("more than 10000 required names") != std::string::npos);
+  CHECK(error.path == "schema.allOf[1].required");
+}
+
+TEST_CASE("names are read within the budget") {
+  // Every pair of alternatives, each with all names of the list they share.
+  Json alternatives = Json::array();
+  for (int i = 0; i < 400; ++i) {
+    alternatives.push_back(Json::object().set("$ref", "#/$defs/names").set("minProperties", i));
+  }
+  Json schema = Json::object().set("type", "object").set("oneOf", std::move(alternatives));
+  schema.set("$defs", Json::object().set("names", Json::object().set("required", required_names(9000))));
+  const auto begin = std::chrono::steady_clock::now();
+  const Error error = error_of(schema);
+  CHECK(error.message.find("steps to multiply out") != std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
 }  // namespace
 }  // namespace tandem::engine
