@@ -126,14 +126,22 @@ bool take_block(std::string_view& rest, std::string& thought) {
 bool remove_details(std::string& text) {
   constexpr std::string_view kOpen = "<details type=\"reasoning\"";
   constexpr std::string_view kClose = "</details>";
+  if (text.find(kOpen) == std::string::npos) return false;
   bool removed = false;
-  for (size_t begin = text.find(kOpen); begin != std::string::npos; begin = text.find(kOpen)) {
-    const size_t end = text.find(kClose, begin);
-    if (end == std::string::npos) break;
-    text.erase(begin, end + kClose.size() - begin);
+  std::string kept;  // one pass; what stands around a removed block may be the opening of another
+  for (size_t at = 0; at < text.size();) {
+    kept += text[at++];
+    if (!kept.ends_with(kOpen)) continue;
+    const size_t end = text.find(kClose, at);
+    if (end == std::string::npos) {
+      kept.append(text, at);
+      break;
+    }
+    kept.resize(kept.size() - kOpen.size());
+    at = end + kClose.size();
     removed = true;
   }
-  if (removed) text = std::string(trim(text));
+  if (removed) text = std::string(trim(kept));
   return removed;
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view kNoResult = "[no result: the tool call was not completed]";
 constexpr size_t kMistralIdLength = 9;
+constexpr size_t kCallsOfMessageMax = 1024;  // each id is compared with every other
 
 std::string text_or_number(const Json* value) {
   if (value == nullptr) return {};
@@ -258,6 +259,12 @@ Refusal pair_tool_results(Draft& draft) {
     if (!has_role(turn, "assistant") || !has_calls(turn.message)) {
       out.push_back(std::move(turn));
       continue;
+    }
+    const size_t calls = turn.message.find("tool_calls")->as_array().size();
+    if (calls > kCallsOfMessageMax) {
+      return refuse(8, index_path("messages", turn.origin, "tool_calls"),
+                    "the message has " + std::to_string(calls) + " calls, the limit is " +
+                        std::to_string(kCallsOfMessageMax));
     }
     Round round;
     round.head = std::move(turn);

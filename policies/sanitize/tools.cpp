@@ -8,6 +8,9 @@ namespace {
 
 constexpr std::string_view kToolKeys[] = {"tools", "tool_choice", "parallel_tool_calls"};
 constexpr int kSchemaDepthMax = 64;
+// Both fields go to the engine with each choice, as members of messages that it reads to a depth of 64.
+constexpr size_t kToolsBytesMax = size_t{1} << 20;
+constexpr size_t kToolsDepthMax = 48;
 
 void remove_tools(Draft& draft, const char* why) {
   for (std::string_view key : kToolKeys) draft.erase(17, key, why);
@@ -17,6 +20,35 @@ const Json* name_of_tool(const Json& tool) {
   const Json* function = tool.find("function");
   const Json* name = function == nullptr ? nullptr : function->find("name");
   return name != nullptr && name->is_string() ? name : nullptr;
+}
+
+size_t depth_of(const Json& value) {  // the parser bounds it
+  size_t deepest = 0;
+  if (value.is_array()) {
+    for (const Json& item : value.as_array()) deepest = std::max(deepest, depth_of(item));
+  } else if (value.is_object()) {
+    for (const auto& member : value.as_object()) {
+      deepest = std::max(deepest, depth_of(member.second));
+    }
+  } else {
+    return 0;
+  }
+  return deepest + 1;
+}
+
+Refusal check_size(const Draft& draft, std::string_view key) {
+  const Json* value = draft.find(key);
+  if (value == nullptr) return std::nullopt;
+  const std::string name(key);
+  if (const size_t depth = depth_of(*value); depth > kToolsDepthMax) {
+    return refuse(17, name, name + " is nested " + std::to_string(depth) + " deep, the limit is " +
+                                std::to_string(kToolsDepthMax));
+  }
+  if (const size_t bytes = value->dump().size(); bytes > kToolsBytesMax) {
+    return refuse(17, name, name + " has " + std::to_string(bytes) +
+                                " bytes of JSON, the limit is " + std::to_string(kToolsBytesMax));
+  }
+  return std::nullopt;
 }
 
 Refusal check_named_choice(const Draft& draft, const Json& choice) {
@@ -100,6 +132,8 @@ bool reduce_schema(Json& schema, int64_t most, int depth) {
 }  // namespace
 
 Refusal check_tools(Draft& draft) {
+  if (Refusal refusal = check_size(draft, "tools")) return refusal;
+  if (Refusal refusal = check_size(draft, "tool_choice")) return refusal;
   if (!draft.on(17)) return std::nullopt;
   const Json* tools = draft.find("tools");
   if (tools != nullptr && !tools->is_array()) return refuse(17, "tools", "tools must be a list");

@@ -99,6 +99,50 @@ TEST_CASE("thousands of messages of one role join at once", "[sanitize]") {
           kMessages * (text.size() + 2) - 2);
 }
 
+TEST_CASE("tools are limited in bytes and in depth", "[sanitize]") {
+  const auto tool = [](Json parameters, size_t name_bytes) {
+    Json function = Json::object({{"name", Json(std::string(name_bytes, 'f'))}});
+    function.set("parameters", std::move(parameters));
+    return Json::object({{"type", Json("function")}, {"function", std::move(function)}});
+  };
+  const auto refusal = [&](size_t levels, size_t name_bytes, const char* choice) {
+    Json schema = Json::object();
+    for (size_t i = 1; i < levels; ++i) schema = Json::object({{"not", std::move(schema)}});
+    Json request = chat({message("user", "q")});
+    request.set("tools", Json(Json::Array{tool(std::move(schema), name_bytes)}));
+    request.set("tool_choice", Json(choice));
+    const auto outcome = run(std::move(request));
+    const auto* rejection = std::get_if<Rejection>(&outcome);
+    return rejection == nullptr ? std::string() : rejection->path + ": " + rejection->message;
+  };
+  REQUIRE(refusal(45, 1'000'000, "auto").empty());
+  REQUIRE(refusal(46, 1, "none") == "tools: tools is nested 49 deep, the limit is 48");
+  REQUIRE(refusal(1, 1 << 20, "none") ==
+          "tools: tools has 1048636 bytes of JSON, the limit is 1048576");
+}
+
+TEST_CASE("blocks and calls of one message cost what they are long", "[sanitize]") {
+  std::string text = "<details <details type=\"reasoning\">a</details>type=\"reasoning\">b</details>c";
+  for (int i = 0; i < 100'000; ++i) text += "<details type=\"reasoning\">t</details>x";
+  const Sanitized stored = std::get<Sanitized>(
+      run(chat({message("user", "q"), message("assistant", Json(text)), message("user", "r")})));
+  REQUIRE(stored.send.find("messages")->as_array()[1].find("content")->as_string() ==
+          "c" + std::string(100'000, 'x'));
+
+  const Json call = Json::object({{"function", Json::object({{"name", Json("f")}})}});
+  const auto calls = [&](size_t count) {
+    Json with_calls = message("assistant", "");
+    with_calls.set("tool_calls", Json(Json::Array(count, call)));
+    return run(chat({message("user", "q"), std::move(with_calls), message("user", "r")}));
+  };
+  REQUIRE(std::holds_alternative<Sanitized>(calls(1024)));
+  const auto beyond = calls(200'000);
+  REQUIRE(std::holds_alternative<Rejection>(beyond));
+  REQUIRE(std::get<Rejection>(beyond).path == "messages[1].tool_calls");
+  REQUIRE(std::get<Rejection>(beyond).message ==
+          "the message has 200000 calls, the limit is 1024");
+}
+
 TEST_CASE("text joins up to the first list of parts", "[sanitize]") {
   const Json image = Json::object({{"type", Json("image_url")}});
   Json::Array messages{message("user", "q"), message("assistant", "a"), message("assistant", "b"),
