@@ -1,10 +1,13 @@
 #include "service/tenant_generation.h"
 
 #include "base/check.h"
+#include "policies/parse/parse.h"
 #include "service/tenant.h"
 
 namespace tandem::service {
 namespace {
+
+static_assert(kUncreditedEvents > policies::kCallsMax, "every call of an answer has room");
 
 // What a frame for an open submit means.
 std::variant<protocol::Event, Error> decode(const Frame& frame) {

@@ -21,7 +21,7 @@ class AdmissionCount;
 inline constexpr int64_t kCreditEvents = 512;
 // A token may have a second event behind it that needs no credit; room for these, and for prompt events
 // and tool calls.
-inline constexpr int64_t kUncreditedEvents = 64;
+inline constexpr int64_t kUncreditedEvents = 192;
 
 class GenerationChannel final : public EngineSink {
  public:

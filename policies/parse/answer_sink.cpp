@@ -143,6 +143,10 @@ void AnswerSink::declared_call(ReadCall call) {
   call_shaped_ = true;
   flush_content();
   if (stopped() || !wants_call()) return;
+  if (calls_ >= kCallsMax) {
+    warn(19, "too_many_tool_calls", "calls behind number " + std::to_string(kCallsMax) + " are dropped");
+    return;
+  }
   const bool fresh = call.id.empty() || ids_.count(call.id) != 0;
   AnswerEvent event;
   event.part = AnswerPart::call;

@@ -26,6 +26,9 @@
 
 namespace tandem::policies {
 
+// Of one answer: what follows is dropped, with a warning. Whoever carries the events has room for these.
+inline constexpr int64_t kCallsMax = 128;
+
 struct DeclaredTool {
   std::string name;
   Json parameters;  // its schema; null: none

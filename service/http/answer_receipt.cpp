@@ -19,6 +19,7 @@ constexpr std::string_view kCodes[] = {
     "unparsed_tool_call",         "tool_schema_not_enforced",
     "tools_not_in_template",      "retry_failed",
     "foreign_script",             "receipt_cut",
+    "too_many_tool_calls",
 };
 
 std::string_view code_label(std::string_view code) {

@@ -45,6 +45,18 @@ ParseOptions family(ToolSyntax syntax, bool thinking_open = false) {
 
 constexpr EngineFinish kLength = EngineFinish::length;
 
+TEST_CASE("the calls of one answer are limited") {
+  std::string text;
+  for (int i = 0; i < 130; ++i) text += "<function=f><parameter=s>x</parameter></function>";
+  ParseOptions options = family(ToolSyntax::qwen_xml);
+  options.tools = sample_tools();
+  const Outcome most = parse_text(options, text);
+  REQUIRE(most.calls.size() == 128);
+  REQUIRE(most.content.empty());
+  REQUIRE(most.finish == "tool_calls");
+  REQUIRE(most.warnings == std::vector<std::string>{"too_many_tool_calls"});
+}
+
 TEST_CASE("xml values end where structure says") {
   const ParseOptions options = family(ToolSyntax::qwen_xml);
   check(options, {"<tool_call>\n<function=f>\n<parameter=s>\nend </parameter> or </function> or "

@@ -129,7 +129,7 @@ TEST_CASE("an engine that overruns its credit still leaves each choice its termi
   };
   int taken = 0;
   while (content()) ++taken;
-  CHECK(taken == 2 * (kCreditEvents + kUncreditedEvents));
+  CHECK(taken == 2 * (2 * kCreditEvents + kUncreditedEvents));
   for (const uint64_t id : {10, 11}) {
     CHECK(channel.deliver(id, make_error(Errc::unavailable, "lost")));
     CHECK(channel.deliver(id, make_error(Errc::unavailable, "lost twice")));
