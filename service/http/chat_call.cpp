@@ -120,7 +120,11 @@ ChatCaller::ChatCaller(Model& model, Json request, wire::ChatRequest fields, Opt
       fields_(std::move(fields)),
       options_(std::move(options)),
       rules_(model.chat_rules()),
-      target_(policies::default_facts(policies::EngineKind::own)) {}
+      target_(policies::default_facts(policies::EngineKind::own)) {
+  // A mask waits for the end of a thought only where the prompt has opened it: elsewhere it starts at
+  // the first token, and R31 says that nothing is thought.
+  target_.grammar_after_reasoning = rules_.profile.prompt_opens_think;
+}
 
 ChatCaller::Shaped ChatCaller::shape(const Json& request, const Room& room) const {
   policies::TargetFacts target = target_;

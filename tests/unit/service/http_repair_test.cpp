@@ -143,6 +143,24 @@ TEST_CASE("repair: thinking, its budget and its room; constraints; a prefill") {
   CHECK_FALSE(server.models.first.last_submit().format->thinking_open);
 }
 
+TEST_CASE("repair: a schema switches thoughts off where no prompt opens them") {
+  TestServer server;
+  server.models.first.script.tokens = {"{}"};
+  const char* const fields = R"("reasoning_effort":"high","response_format":{"type":"json_schema",)"
+                             R"("json_schema":{"name":"n","schema":{"type":"object"}}})";
+  const auto template_args = [&] {
+    return std::get<protocol::PrepareChat>(server.models.first.last_prepare().input).template_args;
+  };
+  ChatRules rules = thinking_rules();
+  server.models.first.set_rules(rules);
+  CHECK(chat(server, fields).status == 200);
+  CHECK(template_args().dump() == R"({"enable_thinking":true})");
+  rules.profile.prompt_opens_think = false;
+  server.models.first.set_rules(rules);
+  CHECK(chat(server, fields).status == 200);
+  CHECK(template_args().dump() == R"({"enable_thinking":false})");
+}
+
 TEST_CASE("repair: the rules are asked again where the prompt leaves little room") {
   TestServer server;
   ChatRules rules = thinking_rules();
