@@ -24,14 +24,18 @@ int signal_pidfd(int pidfd, int number) {
 
 }  // namespace
 
-Result<Process> Process::open(pid_t pid) {
+Result<Process> Process::of_child(pid_t pid) {
   if (pid <= 0) return make_error(Errc::not_found, "no process");
   Fd pidfd(open_pidfd(pid));
   if (!pidfd.valid()) {
     return errno_error(errno == ESRCH ? Errc::not_found : Errc::io,
                        "pidfd of process " + std::to_string(pid), errno);
   }
-  Process process(pid, std::move(pidfd));
+  return Process(pid, std::move(pidfd));
+}
+
+Result<Process> Process::open(pid_t pid) {
+  TRY_ASSIGN(Process process, of_child(pid));
   if (process.exited()) {
     return make_error(Errc::not_found, "process " + std::to_string(pid) + " has ended");
   }

@@ -18,6 +18,8 @@ class Process {
   Process() = default;
   // Errors: not_found (no such process, or it has ended), io.
   static Result<Process> open(pid_t pid);
+  // Our own child that was not reaped yet, also when it has ended. Errors: not_found, io.
+  static Result<Process> of_child(pid_t pid);
 
   [[nodiscard]] bool valid() const { return pidfd_.valid(); }
   [[nodiscard]] pid_t pid() const { return pid_; }

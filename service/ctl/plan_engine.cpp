@@ -87,7 +87,7 @@ Result<Json> ask_engine(const DescribeQuestion& question) {
                                      std::to_string(question.batch_tokens), "--threads",
                                      std::to_string(question.threads)},
                                     {.output = "", .output_fd = writer.get()}));
-  auto process = Process::open(pid);
+  auto process = Process::of_child(pid);  // it may be done before we look
   writer = Fd();  // or the end of the stream would never come
   auto answer = read_answer(reader.get(), Time::now() + question.answer_limit);
   std::string how_it_ended = "ended";
