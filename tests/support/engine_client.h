@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -18,15 +17,14 @@
 #include "base/frame.h"
 #include "base/protocol.h"
 #include "base/result.h"
+#include "tests/support/emulated.h"
 #include "tests/support/typed_answer.h"
 
 namespace tandem::tests {
 
 class EngineClient {
  public:
-  // An emulator is that much slower.
-  inline static const std::chrono::milliseconds kPatience{
-      std::getenv("TANDEM_EMULATED") == nullptr ? 20'000 : 600'000};
+  inline static const std::chrono::milliseconds kPatience{emulated() ? 600'000 : 20'000};
 
   // Tries again until the socket answers or the deadline passes: the engine may still be starting.
   static Result<EngineClient> connect(const std::string& path,

@@ -209,14 +209,15 @@ TEST_CASE("engine: SIGTERM drains and exits with 0") {
   REQUIRE(client.ok());
   REQUIRE(client->hello_until_ready().ok());
   REQUIRE(client->prepare_text(1, "Once upon a time").ok());
-  auto submit = greedy_of(1, 300);
+  const int64_t tokens = emulated() ? 60 : 300;  // within the engine's patience
+  auto submit = greedy_of(1, tokens);
   submit.ignore_eos = true;
   REQUIRE(client->submit(2, submit).ok());
   REQUIRE(client->next_event(2).ok());
   engine.signal(SIGTERM);
   const auto answer = client->collect(2);
   REQUIRE(answer.ok());
-  CHECK(answer->tokens.size() == 299);
+  CHECK(static_cast<int64_t>(answer->tokens.size()) == tokens - 1);
   CHECK(engine.wait_exit() == 0);
   CHECK_FALSE(std::filesystem::exists(folder.path("s")));
 }

@@ -3,8 +3,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <cstdlib>
-
 #include "service/ctl/arguments.h"
 #include "service/ctl/http_client.h"
 #include "service/engine_record.h"
@@ -12,6 +10,7 @@
 #include "service/record_keeper.h"
 #include "service/restart_policy.h"
 #include "service/spawn.h"
+#include "tests/support/emulated.h"
 #include "tests/unit/service/control_world.h"
 
 namespace tandem::service {
@@ -95,8 +94,7 @@ TEST_CASE("processes are told by pidfd and start time") {
 
 TEST_CASE("a program that does not exist is an error that names it") {
   const auto pid = spawn({"/no/such/program"}, {});
-  if (std::getenv("TANDEM_EMULATED") != nullptr) {
-    // qemu-user starts a child by fork: what it cannot execute is only told by its exit status.
+  if (tests::emulated()) {
     REQUIRE(pid.ok());
     int status = 0;
     REQUIRE(::waitpid(*pid, &status, 0) == *pid);
