@@ -1,8 +1,8 @@
 #include "service/wire/anthropic_messages.h"
 
-#include <charconv>
 #include <utility>
 
+#include "service/wire/chat_messages.h"
 #include "service/wire/openai_request.h"
 
 namespace tandem::service::wire {
@@ -319,16 +319,6 @@ void MessageReader::message(const Json& json, const std::string& path) {
   }
 }
 
-// "[12]rest" behind `prefix`: the number, and `rest` through `path`.
-bool take_index(std::string_view& path, std::string_view prefix, size_t& index) {
-  if (!path.starts_with(prefix)) return false;
-  const char* end = path.data() + path.size();
-  const auto read = std::from_chars(path.data() + prefix.size(), end, index);
-  if (read.ec != std::errc() || read.ptr == end || *read.ptr != ']') return false;
-  path.remove_prefix(static_cast<size_t>(read.ptr - path.data()) + 1);
-  return true;
-}
-
 }  // namespace
 
 AnthropicMessages read_anthropic_messages(FieldReader& body) {
@@ -336,21 +326,9 @@ AnthropicMessages read_anthropic_messages(FieldReader& body) {
   Problems& problems = body.problems();
   MessageReader reader(problems, result);
   if (const Json* system = body.find("system")) reader.system_prompt(*system);
-  const Json* messages = body.find("messages");
-  if (messages == nullptr) {
-    problems.add(kMissing, "messages", "messages is missing");
-  } else if (!messages->is_array()) {
-    add_wrong_type(problems, "messages", "an array", *messages);
-  } else if (messages->as_array().empty()) {
-    problems.add(kOutOfRange, "messages", "messages must hold at least one message");
-  } else if (messages->as_array().size() > kMessagesMax) {
-    problems.add(kTooMany, "messages",
-                 "messages has " + std::to_string(messages->as_array().size()) +
-                     " entries, the limit is " + std::to_string(kMessagesMax));
-  } else {
-    const Json::Array& list = messages->as_array();
-    for (size_t i = 0; i < list.size() && !problems.first(); ++i) {
-      reader.message(list[i], element_path("messages", i));
+  if (const Json::Array* list = listed_messages(body)) {
+    for (size_t i = 0; i < list->size() && !problems.first(); ++i) {
+      reader.message((*list)[i], element_path("messages", i));
     }
   }
   return result;
@@ -360,10 +338,10 @@ std::string anthropic_message_path(const std::string& path,
                                    const std::vector<AnthropicOrigin>& origins) {
   std::string_view rest = path;
   size_t index = 0;
-  if (!take_index(rest, "messages[", index) || index >= origins.size()) return path;
+  if (!take_index(rest, "messages", index) || index >= origins.size()) return path;
   const AnthropicOrigin& origin = origins[index];
   size_t call = 0;
-  if (take_index(rest, ".tool_calls[", call)) {
+  if (take_index(rest, ".tool_calls", call)) {
     if (call >= origin.calls.size()) return origin.path + ".content";
     const std::string block = element_path(origin.path + ".content", origin.calls[call]);
     if (rest == ".function.arguments") return block + ".input";

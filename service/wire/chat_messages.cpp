@@ -127,7 +127,7 @@ void check_tool(const Json& json, const std::string& path, Problems& problems) {
 
 }  // namespace
 
-void check_messages(FieldReader& body) {
+const Json::Array* listed_messages(FieldReader& body) {
   Problems& problems = body.problems();
   const Json* messages = body.find("messages");
   if (messages == nullptr) {
@@ -141,9 +141,17 @@ void check_messages(FieldReader& body) {
                  "messages has " + std::to_string(messages->as_array().size()) +
                      " entries, the limit is " + std::to_string(kMessagesMax));
   } else {
-    for (size_t i = 0; i < messages->as_array().size() && !problems.first(); ++i) {
-      check_message(messages->as_array()[i], element_path("messages", i), problems);
-    }
+    return &messages->as_array();
+  }
+  return nullptr;
+}
+
+void check_messages(FieldReader& body) {
+  Problems& problems = body.problems();
+  const Json::Array* list = listed_messages(body);
+  if (list == nullptr) return;
+  for (size_t i = 0; i < list->size() && !problems.first(); ++i) {
+    check_message((*list)[i], element_path("messages", i), problems);
   }
 }
 

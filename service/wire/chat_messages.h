@@ -9,6 +9,8 @@
 namespace tandem::service::wire {
 
 // Problems go to `body`.
+// The field `messages`, when it is a list that is neither empty nor too long; else null.
+const Json::Array* listed_messages(FieldReader& body);
 void check_messages(FieldReader& body);
 void check_tools(FieldReader& body);
 

@@ -1,5 +1,6 @@
 #include "service/wire/field_reader.h"
 
+#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -21,6 +22,15 @@ void Problems::add(const char* code, std::string path, std::string message) {
 
 std::string element_path(const std::string& path, size_t index) {
   return path + "[" + std::to_string(index) + "]";
+}
+
+bool take_index(std::string_view& path, std::string_view prefix, size_t& index) {
+  if (!path.starts_with(prefix) || !path.substr(prefix.size()).starts_with('[')) return false;
+  const char* end = path.data() + path.size();
+  const auto read = std::from_chars(path.data() + prefix.size() + 1, end, index);
+  if (read.ec != std::errc() || read.ptr == end || *read.ptr != ']') return false;
+  path.remove_prefix(static_cast<size_t>(read.ptr - path.data()) + 1);
+  return true;
 }
 
 void add_wrong_type(Problems& problems, const std::string& path, const char* wanted,

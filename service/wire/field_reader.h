@@ -60,6 +60,8 @@ class FieldReader {
 };
 
 std::string element_path(const std::string& path, size_t index);
+// The way back: "[12]rest" behind `prefix` is the number, and `rest` stays. False: `path` is left.
+bool take_index(std::string_view& path, std::string_view prefix, size_t& index);
 // Names a wrong JSON type in a problem: "must be a string, got integer".
 void add_wrong_type(Problems& problems, const std::string& path, const char* wanted,
                     const Json& got);

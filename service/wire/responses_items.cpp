@@ -1,6 +1,5 @@
 #include "service/wire/responses_items.h"
 
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -228,17 +227,6 @@ class ItemReader {
   bool in_assistant_ = false;
 };
 
-// Reads "[12]" at the front of `text` and removes it.
-std::optional<size_t> take_index(std::string_view& text) {
-  size_t index = 0;
-  if (!text.starts_with('[')) return std::nullopt;
-  const auto read = std::from_chars(text.data() + 1, text.data() + text.size(), index);
-  const auto used = static_cast<size_t>(read.ptr - text.data());
-  if (read.ec != std::errc() || used >= text.size() || text[used] != ']') return std::nullopt;
-  text.remove_prefix(used + 1);
-  return index;
-}
-
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
@@ -268,9 +256,9 @@ std::string item_path(std::string_view message_path, const std::vector<MessageOr
   std::string_view rest = message_path;
   if (!take_prefix(rest, "messages")) return std::string(message_path);
   if (rest.empty()) return "input";
-  const auto index = take_index(rest);
-  if (!index.has_value() || *index >= origins.size()) return "input";
-  const MessageOrigin& origin = origins[*index];
+  size_t index = 0;
+  if (!take_index(rest, "", index) || index >= origins.size()) return "input";
+  const MessageOrigin& origin = origins[index];
   if (origin.whole) return origin.path;
   if (take_prefix(rest, ".content")) {
     return origin.path + "." + origin.content_field + std::string(rest);
@@ -279,11 +267,11 @@ std::string item_path(std::string_view message_path, const std::vector<MessageOr
   if (!take_prefix(rest, ".tool_calls")) {
     return rest == ".reasoning_content" ? origin.path : origin.path + std::string(rest);
   }
-  const auto call = take_index(rest);
-  if (!call.has_value() || *call >= origin.calls.size()) return origin.path;
-  if (rest == ".id") return origin.calls[*call] + ".call_id";
+  size_t call = 0;
+  if (!take_index(rest, "", call) || call >= origin.calls.size()) return origin.path;
+  if (rest == ".id") return origin.calls[call] + ".call_id";
   (void)take_prefix(rest, ".function");
-  return origin.calls[*call] + std::string(rest);
+  return origin.calls[call] + std::string(rest);
 }
 
 }  // namespace tandem::service::wire
