@@ -54,8 +54,10 @@ bool is_foreign_letter(uint32_t c) {
   return past != std::begin(kForeignLetters) && c <= (past - 1)->last;
 }
 
+bool is_hangul_syllable(uint32_t c) { return c >= 0xAC00 && c <= 0xD7A3; }
+
 bool is_hangul(uint32_t c) {
-  return (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0x1100 && c <= 0x11FF) ||
+  return is_hangul_syllable(c) || (c >= 0x1100 && c <= 0x11FF) ||
          (c >= 0x3131 && c <= 0x318E) || (c >= 0xA960 && c <= 0xA97C) ||
          (c >= 0xD7B0 && c <= 0xD7FB) || (c >= 0xFFA0 && c <= 0xFFDC);
 }
@@ -123,6 +125,15 @@ size_t end_of_gloss(std::string_view text, size_t at) {
   return at;
 }
 
+bool has_hangul_syllable(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const utf8::Decoded c = utf8::decode(text.substr(i));
+    if (is_hangul_syllable(c.code_point)) return true;
+    i += c.length;
+  }
+  return false;
+}
+
 }  // namespace
 
 ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view user_text) {
@@ -158,6 +169,22 @@ ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view
     if (user_text.find(span) == std::string_view::npos) found.spans.emplace_back(span);
   }
   return found;
+}
+
+std::optional<ReceiptEntry> foreign_script_note(const Json& request, std::string_view answer) {
+  if (!has_hangul_syllable(answer)) return std::nullopt;
+  std::string asked;
+  for (const Json& message : request.find("messages")->as_array()) {
+    const Json* role = message.find("role");
+    const Json* content = message.find("content");
+    if (content == nullptr || role == nullptr || *role != Json("user")) continue;
+    asked += content->is_string() ? content->as_string() : content->dump();
+  }
+  if (!has_hangul_syllable(asked)) return std::nullopt;
+  const ForeignScript found = foreign_script_in_korean(answer, asked);
+  if (!found.flag()) return std::nullopt;
+  return ReceiptEntry{28, {}, "foreign_script",
+                      std::to_string(found.spans.size()) + " spans of another script"};
 }
 
 }  // namespace tandem::policies

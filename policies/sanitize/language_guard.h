@@ -8,9 +8,13 @@
 // Pure; any thread.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/json.h"
+#include "policies/sanitize/sanitize.h"
 
 namespace tandem::policies {
 
@@ -20,5 +24,9 @@ struct ForeignScript {
 };
 
 ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view user_text);
+
+// The warning for an answer to this chat request. An answer is Korean when it and what the user wrote
+// hold Hangul syllables.
+std::optional<ReceiptEntry> foreign_script_note(const Json& request, std::string_view answer);
 
 }  // namespace tandem::policies

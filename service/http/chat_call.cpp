@@ -70,35 +70,6 @@ wire::ApiError too_few_tokens(int64_t tokens, int64_t least) {
                          "max_tokens");
 }
 
-// Hangul syllables, U+AC00 to U+D7A3: their first byte is one of four.
-bool has_hangul(std::string_view text) {
-  for (size_t i = 0; i + 2 < text.size(); ++i) {
-    const auto first = static_cast<unsigned char>(text[i]);
-    if (first < 0xEA || first > 0xED) continue;
-    const auto second = static_cast<unsigned char>(text[i + 1]);
-    if ((first == 0xEA && second < 0xB0) || (first == 0xED && second > 0x9E)) continue;
-    return true;
-  }
-  return false;
-}
-
-// R28: an answer is Korean when it and what the user wrote hold Hangul.
-std::optional<policies::ReceiptEntry> foreign_script(const Json& request, const std::string& answer) {
-  if (!has_hangul(answer)) return std::nullopt;
-  std::string asked;
-  for (const Json& message : request.find("messages")->as_array()) {
-    const Json* role = message.find("role");
-    const Json* content = message.find("content");
-    if (content == nullptr || role == nullptr || *role != Json("user")) continue;
-    asked += content->is_string() ? content->as_string() : content->dump();
-  }
-  if (!has_hangul(asked)) return std::nullopt;
-  const auto found = policies::foreign_script_in_korean(answer, asked);
-  if (!found.flag()) return std::nullopt;
-  return policies::ReceiptEntry{28, {}, "foreign_script",
-                                std::to_string(found.spans.size()) + " spans of another script"};
-}
-
 // The engine refuses a constraint with a path inside the schema (or the list of tools).
 wire::ApiError schema_error(Error error, const protocol::Constraint& constraint) {
   const bool calls = constraint.kind == protocol::ConstraintKind::tool_call;
@@ -301,7 +272,8 @@ policies::AnswerVerdict ChatCaller::check(const Sanitized& sanitized,
                                          .is_retry = is_retry},
                                         answer);
   if (rules_.settings.off[28] || verdict.action != policies::AnswerAction::give) return verdict;
-  if (const auto note = foreign_script(request_, answer.content)) verdict.warnings.push_back(*note);
+  const auto note = policies::foreign_script_note(request_, answer.content);
+  if (note) verdict.warnings.push_back(*note);
   return verdict;
 }
 
