@@ -17,15 +17,15 @@ using tandem::Json;
 using tandem::Result;
 using tandem::engine::Grammar;
 using tandem::engine::test::random_text;
-using tandem::engine::test::WalkRandom;
 namespace policies = tandem::policies;
+namespace tests = tandem::tests;
 
 // Keys outside `properties` may come twice: no grammar can see that.
 bool has_duplicate_key(const Result<Json>& value) {
   return !value.ok() && value.error().message.find("duplicate key") != std::string::npos;
 }
 
-void check_schema(const Json& schema, WalkRandom& random) {
+void check_schema(const Json& schema, tests::Random& random) {
   const Result<Grammar> grammar = tandem::engine::compile_json_schema(schema);
   if (!grammar.ok()) {
     if (grammar.error().message.empty() || grammar.error().path.empty()) std::abort();
@@ -40,7 +40,7 @@ void check_schema(const Json& schema, WalkRandom& random) {
   }
 }
 
-void check_call(const Json& schema, policies::ToolSyntax syntax, WalkRandom& random) {
+void check_call(const Json& schema, policies::ToolSyntax syntax, tests::Random& random) {
   policies::ParseOptions options;
   options.syntax = syntax;
   options.tools = {{"f", schema}};
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const Result<Json> schema = tandem::parse_json(text, {.bytes_max = 65'536});
   if (!schema.ok()) return 0;
-  WalkRandom random(size);
+  tests::Random random(size);
   if (data[0] % 8 == 7) {
     check_schema(*schema, random);
   } else {

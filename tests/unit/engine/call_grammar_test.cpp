@@ -23,7 +23,6 @@ using policies::ToolSyntax;
 using policies::WholeAnswer;
 using test::accepts_text;
 using test::random_text;
-using test::WalkRandom;
 
 constexpr ToolSyntax kSyntaxes[] = {ToolSyntax::plain,  ToolSyntax::qwen_xml, ToolSyntax::hermes,
                                     ToolSyntax::gemma4, ToolSyntax::llama3,   ToolSyntax::mistral,
@@ -99,7 +98,7 @@ std::vector<DeclaredTool> tools_without_free_keys() {
 
 TEST_CASE("random forced calls come out of the parser with valid arguments") {
   const std::vector<DeclaredTool> declared = tools_without_free_keys();
-  WalkRandom random(11);
+  tests::Random random(11);
   for (const ToolSyntax syntax : kSyntaxes) {
     INFO(policies::tool_syntax_name(syntax));
     for (const bool parallel : {false, true}) {
@@ -118,7 +117,7 @@ TEST_CASE("random forced calls come out of the parser with valid arguments") {
 
 TEST_CASE("a named tool is the only one") {
   const std::vector<DeclaredTool> declared = tools();
-  WalkRandom random(12);
+  tests::Random random(12);
   for (const ToolSyntax syntax : kSyntaxes) {
     INFO(policies::tool_syntax_name(syntax));
     const Result<CallGrammar> calls =

@@ -16,7 +16,7 @@ uint64_t cost_of(const Grammar& grammar, const Grammar::Edge& edge) {
   return rest + grammar.states()[start].bytes_to_end_min;
 }
 
-char random_byte(const ByteSet& set, WalkRandom& random) {
+char random_byte(const ByteSet& set, tests::Random& random) {
   std::vector<uint8_t> bytes;
   for (uint32_t b = 0; b < 256; ++b) {
     if (set.has(static_cast<uint8_t>(b))) bytes.push_back(static_cast<uint8_t>(b));
@@ -70,7 +70,7 @@ std::set<Stack> stacks_after(const Grammar& grammar, std::string_view text) {
 
 }  // namespace
 
-std::string random_text(const Grammar& grammar, WalkRandom& random, size_t bytes_wanted) {
+std::string random_text(const Grammar& grammar, tests::Random& random, size_t bytes_wanted) {
   std::string text;
   Stack stack = {grammar.rule_start(grammar.root_rule())};
   while (!stack.empty()) {

@@ -19,7 +19,6 @@ namespace {
 using test::accepts_prefix;
 using test::accepts_text;
 using test::random_text;
-using test::WalkRandom;
 
 std::vector<Json> read_cases() {
   const char* root = std::getenv("TANDEM_SOURCE_DIR");
@@ -57,7 +56,7 @@ TEST_CASE("texts of the cases") {
 }
 
 TEST_CASE("random texts are accepted, are JSON and satisfy the schema") {
-  WalkRandom random(4);
+  tests::Random random(4);
   for (const Json& one : read_cases()) {
     INFO(one.find("name")->as_string());
     const Result<Grammar> grammar = compile_json_schema(*one.find("schema"));

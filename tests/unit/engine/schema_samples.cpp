@@ -21,10 +21,10 @@ namespace {
 using tandem::Json;
 using tandem::engine::Grammar;
 using tandem::engine::test::random_text;
-using tandem::engine::test::WalkRandom;
 namespace policies = tandem::policies;
+namespace tests = tandem::tests;
 
-Json schema_texts(const Json& schema, int count, WalkRandom& random) {
+Json schema_texts(const Json& schema, int count, tests::Random& random) {
   Json out = Json::object();
   const auto grammar = tandem::engine::compile_json_schema(schema);
   if (!grammar.ok()) return out.set("error", grammar.error().message);
@@ -33,7 +33,7 @@ Json schema_texts(const Json& schema, int count, WalkRandom& random) {
   return out.set("texts", texts);
 }
 
-Json call_texts(const Json& schema, policies::ToolSyntax syntax, int count, WalkRandom& random) {
+Json call_texts(const Json& schema, policies::ToolSyntax syntax, int count, tests::Random& random) {
   Json out = Json::object();
   policies::ParseOptions options;
   options.syntax = syntax;
@@ -65,7 +65,7 @@ int main(int argc, char** argv) {
   }
   std::ifstream file(argv[1]);
   const int count = std::atoi(argv[2]);
-  WalkRandom random(std::strtoull(argv[3], nullptr, 10));
+  tests::Random random(std::strtoull(argv[3], nullptr, 10));
   std::optional<policies::ToolSyntax> syntax;
   if (argc == 5) syntax = policies::tool_syntax(argv[4]);
   std::string line;

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "policies/parse/parse.h"
+#include "tests/support/random.h"
 
 namespace tandem::policies::test {
 
@@ -16,25 +17,7 @@ inline constexpr ToolSyntax kSyntaxes[] = {
     ToolSyntax::plain,  ToolSyntax::qwen_xml, ToolSyntax::hermes, ToolSyntax::gemma4,
     ToolSyntax::llama3, ToolSyntax::mistral,  ToolSyntax::gpt_oss};
 
-// splitmix64: the same on every machine.
-class Random {
- public:
-  explicit Random(uint64_t seed) : state_(seed) {}
-  uint64_t next() {
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15U);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
-  size_t below(size_t n) { return static_cast<size_t>(next() % n); }
-  template <typename List>
-  auto pick(const List& list) {
-    return list[below(list.size())];
-  }
-
- private:
-  uint64_t state_;
-};
+using tests::Random;
 
 struct Outcome {
   std::string content;
