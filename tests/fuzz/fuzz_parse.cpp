@@ -1,5 +1,5 @@
-// The answer parser: the first byte chooses the family, the second the options, the third how the text
-// is cut. Any text gives events of valid UTF-8, the same ones however it is cut, and calls whose
+// The answer parser: the first byte chooses the family (TANDEM_FUZZ_FAMILY, a name such as hermes, fixes it),
+// the second the options, the third how the text is cut. Any text gives events of valid UTF-8, the same ones however it is cut, and calls whose
 // arguments are JSON objects.
 #include <cstdint>
 #include <cstdlib>
@@ -35,12 +35,21 @@ void check_events(const AnswerEvents& events) {
   }
 }
 
+// tools/fuzz_all parse/FAMILY: all of a run's time for one family.
+ToolSyntax family_of(uint8_t byte) {
+  static const char* const fixed = std::getenv("TANDEM_FUZZ_FAMILY");
+  if (fixed == nullptr) return static_cast<ToolSyntax>(byte % 7);
+  const auto syntax = tandem::policies::tool_syntax(fixed);
+  if (!syntax) std::abort();
+  return *syntax;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3) return 0;
   ParseOptions options;
-  options.syntax = static_cast<ToolSyntax>(data[0] % 7);
+  options.syntax = family_of(data[0]);
   options.thinking_open = (data[1] & 1) != 0;
   const bool length = (data[1] & 2) != 0;
   if ((data[1] & 4) == 0) {
