@@ -13,7 +13,10 @@ namespace {
 Error sqlite_error(sqlite3* handle, const std::string& what) {
   const int code = sqlite3_errcode(handle);
   const bool damaged = code == SQLITE_CORRUPT || code == SQLITE_NOTADB;
-  return make_error(damaged ? Errc::corrupt : Errc::io, what + ": " + sqlite3_errmsg(handle));
+  const Errc errc = damaged                     ? Errc::corrupt
+                    : code == SQLITE_CONSTRAINT ? Errc::invalid_argument
+                                                : Errc::io;
+  return make_error(errc, what + ": " + sqlite3_errmsg(handle));
 }
 
 }  // namespace
@@ -95,5 +98,6 @@ Result<Statement> Database::prepare(const char* sql) {
 }
 
 int64_t Database::changes() const { return sqlite3_changes64(handle_); }
+int64_t Database::last_row_id() const { return sqlite3_last_insert_rowid(handle_); }
 
 }  // namespace tandem::service

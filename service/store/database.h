@@ -1,6 +1,6 @@
 // Database: RAII over one SQLite connection, the only place that sees sqlite3.h. One owner, one
-// thread at a time. Errors: io or corrupt, with SQLite's own text. Statements are always
-// parameterised; text is bound, never pasted.
+// thread at a time. Errors: io or corrupt, with SQLite's own text; invalid_argument when a constraint
+// of the schema stood against it. Statements are always parameterised; text is bound, never pasted.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +52,17 @@ class Database {
 
   Result<void> execute(const char* sql);
   Result<Statement> prepare(const char* sql);
+  // BEGIN IMMEDIATE, `body` (returns Result<void>), COMMIT; after an error of any of them all is as before.
+  template <typename Body>
+  Result<void> transaction(Body body) {
+    TRY(execute("BEGIN IMMEDIATE"));
+    Result<void> result = body();
+    if (result.ok()) result = execute("COMMIT");
+    if (!result.ok()) (void)execute("ROLLBACK");
+    return result;
+  }
   [[nodiscard]] int64_t changes() const;
+  [[nodiscard]] int64_t last_row_id() const;
 
  private:
   explicit Database(sqlite3* handle) : handle_(handle) {}

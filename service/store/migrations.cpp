@@ -50,6 +50,48 @@ constexpr auto kSteps = std::to_array<const char*>({
          items TEXT NOT NULL               -- items of the conversation, JSON
        ) STRICT;
        CREATE INDEX responses_of_key ON responses (key_id, number, bytes))",
+    // 4: what went wrong, what was decided about memory, and what was measured of it
+    R"(CREATE TABLE incidents (
+         id INTEGER PRIMARY KEY,           -- given by the incident keeper, grows
+         kind TEXT NOT NULL,
+         model TEXT NOT NULL,              -- empty: the whole box
+         text TEXT NOT NULL,
+         numbers TEXT NOT NULL,            -- JSON object
+         raised_unix_s INTEGER NOT NULL,
+         repeated_unix_s INTEGER NOT NULL, -- the latest raise
+         repeats INTEGER NOT NULL,         -- raises after the first
+         cleared_unix_s INTEGER NOT NULL DEFAULT 0,  -- 0: open
+         cleared_why TEXT NOT NULL DEFAULT '',
+         acknowledged_unix_s INTEGER NOT NULL DEFAULT 0
+       ) STRICT;
+       CREATE INDEX incidents_open ON incidents (id) WHERE cleared_unix_s = 0;
+       CREATE TABLE budget_history (
+         id INTEGER PRIMARY KEY AUTOINCREMENT,
+         model TEXT NOT NULL,
+         before TEXT NOT NULL,             -- JSON object: field to value
+         after TEXT NOT NULL,
+         admin_uid INTEGER NOT NULL,
+         changed_unix_s INTEGER NOT NULL,
+         forced INTEGER NOT NULL,
+         undone_by INTEGER NOT NULL DEFAULT 0  -- id of the change that took it back
+       ) STRICT;
+       CREATE INDEX budget_history_of_model ON budget_history (model, id);
+       CREATE TABLE learned_numbers (
+         weights TEXT NOT NULL,            -- identity of the weights
+         engine_version TEXT NOT NULL,
+         flags_hash TEXT NOT NULL,
+         kernel TEXT NOT NULL,
+         driver TEXT NOT NULL,
+         load_peak_bytes INTEGER NOT NULL,
+         post_load_peak_bytes INTEGER NOT NULL,
+         steady_bytes INTEGER NOT NULL,
+         kv_bytes INTEGER NOT NULL,
+         host_plateau_bytes INTEGER NOT NULL,
+         prefill_ns_per_token INTEGER NOT NULL,
+         runs INTEGER NOT NULL,
+         updated_unix_s INTEGER NOT NULL,
+         PRIMARY KEY (weights, engine_version, flags_hash, kernel, driver)
+       ) STRICT)",
 });
 
 }  // namespace

@@ -2,151 +2,42 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <utility>
 
 #include "base/log.h"
 #include "base/overloaded.h"
-#include "service/store/migrations.h"
-#include "service/store/response_table.h"
+#include "service/store/writer.h"
 
 namespace tandem::service {
 namespace {
 
 constexpr size_t kBatchMax = 256;
-constexpr int64_t kPruneEvery = 1024;  // records between two looks at the row limit
 constexpr auto kExpireEvery = std::chrono::seconds(60);
+constexpr auto kRetryEvery = std::chrono::seconds(1);
 constexpr int64_t kQueuedResponseBytesMax = int64_t{64} << 20;
 
 }  // namespace
 
-struct Store::Writer {
-  Database database;
-  Statement insert_record;
-  Statement touch_key;
-  Statement prune;
-  Statement insert_key;
-  Statement revoke;
-  Statement list;
-  Statement count;
-  ResponseTable responses;
-  int64_t since_prune = 0;
+template <typename T>
+class Store::Asked final : public Store::Task {
+ public:
+  Asked(Access access, std::function<Result<T>(Writer&)> what)
+      : access_(access), what_(std::move(what)) {}
+  std::future<Result<T>> answer() { return done_.get_future(); }
+  void run(Store& store) override {
+    Result<T> result = what_(*store.writer_);
+    if (access_ == Access::writes) {
+      store.note_write(result.ok() ? Result<void>() : Result<void>(result.error()));
+    }
+    done_.set_value(std::move(result));
+  }
 
-  static Result<std::unique_ptr<Writer>> open(const Options& options);
-  Result<void> write(const RequestRecord& record);
-  Result<void> write_batch(const std::vector<RequestRecord>& records, int64_t rows_max);
-  Result<void> add(const StoredKey& key);
-  Result<void> revoke_key(const std::string& id, int64_t now);
-  Result<std::vector<StoredKey>> read_keys();
-  Result<int64_t> read_count();
+ private:
+  const Access access_;
+  const std::function<Result<T>(Writer&)> what_;
+  std::promise<Result<T>> done_;
 };
-
-Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const Options& options) {
-  TRY_ASSIGN(Database database, Database::open(options.path));
-  TRY(migrate(database));
-  TRY_ASSIGN(ResponseTable responses, ResponseTable::open(database, options.responses));
-  TRY_ASSIGN(Statement insert_record,
-             database.prepare("INSERT INTO requests (id, route, model, key_id, created_unix_s, "
-                              "queue_us, prefill_us, decode_us, first_token_us, total_us, "
-                              "prompt_tokens, cached_tokens, completion_tokens, status, stream, "
-                              "outcome, reason) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"));
-  TRY_ASSIGN(Statement touch_key,
-             database.prepare("UPDATE keys SET last_used_unix_s = max(last_used_unix_s, ?) "
-                              "WHERE id = ?"));
-  TRY_ASSIGN(Statement prune,
-             database.prepare("DELETE FROM requests WHERE number <= "
-                              "(SELECT max(number) FROM requests) - ?"));
-  TRY_ASSIGN(Statement insert_key,
-             database.prepare("INSERT INTO keys (id, hash, label, inference, admin, "
-                              "created_unix_s) VALUES (?,?,?,?,?,?)"));
-  TRY_ASSIGN(Statement revoke,
-             database.prepare("UPDATE keys SET revoked_unix_s = ? "
-                              "WHERE id = ? AND revoked_unix_s = 0"));
-  TRY_ASSIGN(Statement list,
-             database.prepare("SELECT id, hash, label, inference, admin, created_unix_s, "
-                              "revoked_unix_s, last_used_unix_s FROM keys "
-                              "ORDER BY created_unix_s, id"));
-  TRY_ASSIGN(Statement count, database.prepare("SELECT count(*) FROM requests"));
-  return std::unique_ptr<Writer>(std::make_unique<Writer>(
-      Writer{std::move(database), std::move(insert_record), std::move(touch_key), std::move(prune),
-             std::move(insert_key), std::move(revoke), std::move(list), std::move(count), std::move(responses)}));
-}
-
-Result<void> Store::Writer::write(const RequestRecord& r) {
-  int i = 0;
-  for (const std::string* text : {&r.id, &r.route, &r.model, &r.key_id}) {
-    insert_record.bind(++i, *text);
-  }
-  for (const int64_t number :
-       {r.created_unix_s, r.queue_us, r.prefill_us, r.decode_us, r.first_token_us, r.total_us,
-        r.prompt_tokens, r.cached_tokens, r.completion_tokens, r.status, int64_t{r.stream}}) {
-    insert_record.bind(++i, number);
-  }
-  insert_record.bind(++i, std::string_view(outcome_name(r.outcome)));
-  insert_record.bind(++i, r.reason);
-  TRY(insert_record.run());
-  if (r.key_id.empty()) return {};
-  return touch_key.bind(1, r.created_unix_s).bind(2, r.key_id).run();
-}
-
-Result<void> Store::Writer::write_batch(const std::vector<RequestRecord>& records,
-                                        int64_t rows_max) {
-  // WAL with NORMAL: a commit survives the end of this process, not a loss of power; no fsync here.
-  TRY(database.execute("PRAGMA synchronous=NORMAL"));
-  TRY(database.execute("BEGIN IMMEDIATE"));
-  Result<void> result;
-  for (const RequestRecord& record : records) {
-    if (result.ok()) result = write(record);
-  }
-  since_prune += static_cast<int64_t>(records.size());
-  if (result.ok() && since_prune >= kPruneEvery) {
-    since_prune = 0;
-    result = prune.bind(1, rows_max).run();
-  }
-  if (result.ok()) result = database.execute("COMMIT");
-  if (!result.ok()) (void)database.execute("ROLLBACK");
-  return result;
-}
-
-Result<void> Store::Writer::add(const StoredKey& key) {
-  TRY(database.execute("PRAGMA synchronous=FULL"));
-  return insert_key.bind(1, key.id)
-      .bind(2, key.hash)
-      .bind(3, key.label)
-      .bind(4, int64_t{key.scopes.inference})
-      .bind(5, int64_t{key.scopes.admin})
-      .bind(6, key.created_unix_s)
-      .run();
-}
-
-Result<void> Store::Writer::revoke_key(const std::string& id, int64_t now) {
-  TRY(database.execute("PRAGMA synchronous=FULL"));
-  TRY(revoke.bind(1, now).bind(2, id).run());
-  if (database.changes() != 1) return make_error(Errc::not_found, "no valid key has this id");
-  // Nobody can ask for them any more.
-  return responses.remove_key(database, id);
-}
-
-Result<std::vector<StoredKey>> Store::Writer::read_keys() {
-  std::vector<StoredKey> out;
-  while (true) {
-    TRY_ASSIGN(const bool row, list.step());
-    if (!row) return out;
-    out.push_back({.id = list.text(0),
-                   .hash = list.text(1),
-                   .label = list.text(2),
-                   .scopes = {.inference = list.integer(3) != 0, .admin = list.integer(4) != 0},
-                   .created_unix_s = list.integer(5),
-                   .revoked_unix_s = list.integer(6),
-                   .last_used_unix_s = list.integer(7)});
-  }
-}
-
-Result<int64_t> Store::Writer::read_count() {
-  TRY(count.step());
-  const int64_t rows = count.integer(0);
-  TRY(count.run());
-  return rows;
-}
 
 Result<std::unique_ptr<Store>> Store::open(Options options) {
   TRY_ASSIGN(std::unique_ptr<Writer> writer, Writer::open(options));
@@ -169,103 +60,152 @@ int64_t Store::unix_seconds() const {
   return (options_.clock == nullptr ? system_clock_ : *options_.clock).unix_seconds();
 }
 
+StoreHealth Store::health() const {
+  MutexLock lock(health_mutex_);
+  return health_;
+}
+
+void Store::note_write(const Result<void>& written) {
+  const bool failed = !written.ok() && (written.error().code == Errc::io ||
+                                        written.error().code == Errc::corrupt);
+  if (!written.ok() && !failed) return;  // the request was at fault, not the file
+  if (failed) counters_.errors.fetch_add(1);
+  MutexLock lock(health_mutex_);
+  if (failed) {
+    health_.reason = written.error().message;
+    if (health_.writable) health_.failing_since_unix_s = unix_seconds();
+    retry_at_ = std::chrono::steady_clock::now() + kRetryEvery;
+  } else {
+    health_.failing_since_unix_s = 0;
+    retry_at_ = SteadyTime::max();
+  }
+  health_.writable = !failed;
+}
+
 // Empty: the end. Old responses go even while there is nothing else to do.
 std::optional<Store::Job> Store::next_job() {
   while (true) {
-    if (std::chrono::steady_clock::now() >= expire_at_) expire_responses();
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (now >= expire_at_) expire_responses();
+    if (now >= retry_at_) retry();
     if (closing_.load()) return queue_.pop();
-    if (auto job = queue_.pop_until(expire_at_)) return job;
+    if (auto job = queue_.pop_until(std::min(expire_at_, retry_at_))) return job;
   }
 }
 
 void Store::expire_responses() {
   expire_at_ = std::chrono::steady_clock::now() + kExpireEvery;
-  const auto done = writer_->responses.expire(unix_seconds());
-  if (!done.ok() && counters_.errors.fetch_add(1) == 0) {
-    log::error("old responses cannot be deleted: " + done.error().message);
-  }
+  // Nothing is written where nothing is stored: that says nothing about the file.
+  if (writer_->responses.bytes() == 0) return;
+  note_write(writer_->responses.expire(unix_seconds()));
   counters_.response_bytes.store(writer_->responses.bytes());
 }
 
-void Store::write_records(std::vector<RequestRecord>& batch) {
-  const auto count = static_cast<int64_t>(batch.size());
-  const auto written = writer_->write_batch(batch, options_.record_rows);
-  (written.ok() ? counters_.records_written : counters_.records_dropped).fetch_add(count);
-  if (!written.ok() && counters_.errors.fetch_add(1) == 0) {
-    log::error("request records cannot be stored: " + written.error().message);
+void Store::retry() {
+  if (records_.empty()) return note_write(writer_->probe());
+  write_records();
+}
+
+// What cannot be written now stays, the newest queue_max of it.
+void Store::write_records() {
+  while (!records_.empty()) {
+    const size_t count = std::min(records_.size(), kBatchMax);
+    const auto end = records_.begin() + static_cast<std::ptrdiff_t>(count);
+    const std::vector<RequestRecord> batch(records_.begin(), end);
+    const auto written = writer_->write_batch(batch, options_.record_rows);
+    note_write(written);
+    if (!written.ok()) break;
+    counters_.records_written.fetch_add(static_cast<int64_t>(count));
+    records_.erase(records_.begin(), end);
   }
-  batch.clear();
+  if (records_.size() > options_.queue_max) {
+    const size_t lost = records_.size() - options_.queue_max;
+    records_.erase(records_.begin(), records_.begin() + static_cast<std::ptrdiff_t>(lost));
+    counters_.records_dropped.fetch_add(static_cast<int64_t>(lost));
+  }
+  counters_.records_waiting.store(static_cast<int64_t>(records_.size()));
 }
 
 void Store::write_response(const StoredResponse& response) {
   queued_response_bytes_.fetch_sub(response.bytes());
   const auto written = writer_->responses.add(writer_->database, response);
   (written.ok() ? counters_.responses_written : counters_.responses_dropped).fetch_add(1);
-  if (!written.ok() && counters_.errors.fetch_add(1) == 0) {
-    log::error("responses cannot be stored: " + written.error().message);
-  }
+  note_write(written);
+}
+
+void Store::do_job(Job& job) {
+  std::visit(Overloaded{[](RequestRecord&) {},
+                        [&](StoredResponse& response) { write_response(response); },
+                        [&](LearnedRow& row) {
+                          const auto written = writer_->learned.put(writer_->database, row);
+                          note_write(written);
+                          if (!written.ok()) {
+                            log::warning("learned numbers are lost: " + written.error().message);
+                          }
+                        },
+                        [&](std::unique_ptr<Task>& task) { task->run(*this); }},
+             job);
+  counters_.response_bytes.store(writer_->responses.bytes());
 }
 
 void Store::run() {
-  std::vector<RequestRecord> batch;
   std::optional<Job> job = next_job();
   while (job.has_value()) {
     // Records that stand in a row go into one transaction.
+    size_t taken = 0;
     while (job.has_value() && std::holds_alternative<RequestRecord>(*job)) {
-      batch.push_back(std::move(std::get<RequestRecord>(*job)));
-      job = batch.size() < kBatchMax ? queue_.try_pop() : std::nullopt;
+      records_.push_back(std::move(std::get<RequestRecord>(*job)));
+      job = ++taken < kBatchMax ? queue_.try_pop() : std::nullopt;
     }
-    if (!batch.empty()) write_records(batch);
-    if (job.has_value()) {
-      std::visit(
-          Overloaded{[](RequestRecord&) {},
-                     [&](StoredResponse& response) { write_response(response); },
-                     [&](AddKey& j) { j.done.set_value(writer_->add(j.key)); },
-                     [&](RevokeKey& j) {
-                       j.done.set_value(writer_->revoke_key(j.id, j.now_unix_s));
-                     },
-                     [&](ListKeys& j) { j.done.set_value(writer_->read_keys()); },
-                     [&](CountRecords& j) { j.done.set_value(writer_->read_count()); },
-                     [&](FindResponse& j) {
-                       j.done.set_value(writer_->responses.find(j.id, j.key_id, unix_seconds()));
-                     },
-                     [&](RemoveResponse& j) {
-                       j.done.set_value(
-                           writer_->responses.remove(writer_->database, j.id, j.key_id));
-                     }},
-          *job);
-      counters_.response_bytes.store(writer_->responses.bytes());
+    // While the file cannot be written, retry() does it: not every record is another attempt.
+    if (taken > 0 && (retry_at_ == SteadyTime::max() || records_.size() > options_.queue_max)) {
+      write_records();
     }
+    counters_.records_waiting.store(static_cast<int64_t>(records_.size()));
+    if (job.has_value()) do_job(*job);
     job = next_job();
   }
+  write_records();
+  counters_.records_dropped.fetch_add(static_cast<int64_t>(records_.size()));
 }
 
-template <typename T, typename JobType>
-Result<T> Store::ask(JobType job) {
-  auto answer = job.done.get_future();
-  if (!queue_.try_push(Job(std::move(job)))) {
+template <typename T>
+Result<T> Store::ask(Access access, std::function<Result<T>(Writer&)> what) {
+  auto task = std::make_unique<Asked<T>>(access, std::move(what));
+  auto answer = task->answer();
+  if (!queue_.try_push(Job(std::unique_ptr<Task>(std::move(task))))) {
     return make_error(Errc::unavailable, "the store is behind: " +
                                              std::to_string(queue_.capacity()) + " jobs wait");
   }
   return answer.get();
 }
 
-Result<void> Store::add_key(StoredKey key) { return ask<void>(AddKey{std::move(key), {}}); }
+// The lambdas refer to arguments of callers that wait until they have run.
 
-Result<void> Store::revoke_key(std::string id, int64_t now_unix_s) {
-  return ask<void>(RevokeKey{std::move(id), now_unix_s, {}});
+Result<void> Store::add_key(const StoredKey& key) {
+  return ask<void>(Access::writes, [&](Writer& w) { return w.add(key); });
+}
+
+Result<void> Store::revoke_key(const std::string& id, int64_t now_unix_s) {
+  return ask<void>(Access::writes, [&](Writer& w) { return w.revoke_key(id, now_unix_s); });
 }
 
 Result<std::vector<StoredKey>> Store::keys() {
-  return ask<std::vector<StoredKey>>(ListKeys{});
+  return ask<std::vector<StoredKey>>(Access::reads, [](Writer& w) { return w.read_keys(); });
 }
 
-Result<int64_t> Store::record_count() { return ask<int64_t>(CountRecords{}); }
+Result<int64_t> Store::record_count() {
+  return ask<int64_t>(Access::reads, [](Writer& w) { return w.read_count(); });
+}
 
 Result<void> Store::flush() {
-  // Jobs are done in order: an answer means that everything before it is committed.
-  TRY(record_count());
-  return {};
+  // Jobs are done in order: an answer means that everything before it was tried.
+  return ask<void>(Access::reads, [this](Writer&) -> Result<void> {
+    write_records();
+    if (records_.empty()) return {};
+    return make_error(Errc::io, std::to_string(records_.size()) +
+                                    " request records cannot be written: " + health().reason);
+  });
 }
 
 void Store::record(RequestRecord record) {
@@ -289,11 +229,49 @@ bool Store::keep(StoredResponse response) {
 }
 
 Result<StoredResponse> Store::find(std::string id, std::string key_id) {
-  return ask<StoredResponse>(FindResponse{std::move(id), std::move(key_id), {}});
+  return ask<StoredResponse>(Access::reads, [&](Writer& w) {
+    return w.responses.find(id, key_id, unix_seconds());
+  });
 }
 
 Result<void> Store::remove(std::string id, std::string key_id) {
-  return ask<void>(RemoveResponse{std::move(id), std::move(key_id), {}});
+  return ask<void>(Access::writes,
+                   [&](Writer& w) { return w.responses.remove(w.database, id, key_id); });
+}
+
+Result<void> Store::put_incidents(const std::vector<IncidentRow>& rows) {
+  return ask<void>(Access::writes, [&](Writer& w) { return w.incidents.put(w.database, rows); });
+}
+
+Result<std::vector<IncidentRow>> Store::incidents(const IncidentFilter& filter) {
+  return ask<std::vector<IncidentRow>>(Access::reads,
+                                       [&](Writer& w) { return w.incidents.list(filter); });
+}
+
+Result<int64_t> Store::last_incident_id() {
+  return ask<int64_t>(Access::reads, [](Writer& w) { return w.incidents.last_id(); });
+}
+
+Result<int64_t> Store::add_budget_change(const BudgetChange& change, int64_t undoes) {
+  return ask<int64_t>(Access::writes,
+                      [&](Writer& w) { return w.budgets.add(w.database, change, undoes); });
+}
+
+Result<std::vector<BudgetChange>> Store::budget_history(const std::string& model, int64_t limit) {
+  return ask<std::vector<BudgetChange>>(Access::reads,
+                                        [&](Writer& w) { return w.budgets.list(model, limit); });
+}
+
+bool Store::put_learned(LearnedRow row) { return queue_.try_push(Job(std::move(row))); }
+
+Result<std::optional<LearnedNumbers>> Store::learned(const LearnedKey& key) {
+  return ask<std::optional<LearnedNumbers>>(Access::reads,
+                                            [&](Writer& w) { return w.learned.find(key); });
+}
+
+Result<std::vector<LearnedRow>> Store::learned_of_weights(const std::string& weights) {
+  return ask<std::vector<LearnedRow>>(Access::reads,
+                                      [&](Writer& w) { return w.learned.of_weights(weights); });
 }
 
 }  // namespace tandem::service

@@ -1,0 +1,45 @@
+// Store::Writer: the one connection, its tables and its statements. Writer thread of the store only.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "service/store/budget_table.h"
+#include "service/store/database.h"
+#include "service/store/incident_table.h"
+#include "service/store/learned_table.h"
+#include "service/store/response_table.h"
+#include "service/store/store.h"
+
+namespace tandem::service {
+
+struct Store::Writer {
+  struct Statements {
+    Statement insert_record, touch_key, prune, insert_key, revoke, list, count;
+  };
+
+  Database database;
+  Statements statements;
+  ResponseTable responses;
+  IncidentTable incidents;
+  BudgetTable budgets;
+  LearnedTable learned;
+  int64_t since_prune = 0;
+
+  static Result<std::unique_ptr<Writer>> open(const Options& options);
+  Result<void> write(const RequestRecord& record);
+  // All or none.
+  Result<void> write_batch(const std::vector<RequestRecord>& records, int64_t rows_max);
+  Result<void> add(const StoredKey& key);
+  Result<void> revoke_key(const std::string& id, int64_t now);
+  Result<std::vector<StoredKey>> read_keys();
+  Result<int64_t> read_count();
+  // Writes something that changes nothing: whether the file can be written at all.
+  Result<void> probe();
+
+ private:
+  static Result<Statements> prepare(Database& database);
+};
+
+}  // namespace tandem::service
