@@ -16,7 +16,8 @@ Result<IncidentTable> IncidentTable::open(Database& database, int64_t rows_max) 
              database.prepare("SELECT id, raised_unix_s, repeated_unix_s, repeats, cleared_unix_s, "
                               "acknowledged_unix_s, kind, model, text, numbers, cleared_why "
                               "FROM incidents WHERE (cleared_unix_s = 0 OR (NOT ?1 AND "
-                              "cleared_unix_s >= ?2)) ORDER BY id DESC LIMIT ?3"));
+                              "cleared_unix_s >= ?2)) AND (?4 = 0 OR id = ?4) "
+                              "ORDER BY id DESC LIMIT ?3"));
   TRY_ASSIGN(Statement last, database.prepare("SELECT coalesce(max(id), 0) FROM incidents"));
   return IncidentTable(rows_max, {std::move(put), std::move(prune), std::move(list), std::move(last)});
 }
@@ -44,7 +45,7 @@ Result<void> IncidentTable::put(Database& database, const std::vector<IncidentRo
 Result<std::vector<IncidentRow>> IncidentTable::list(const IncidentFilter& filter) {
   Statement& s = statements_.list;
   s.bind(1, int64_t{filter.open_only}).bind(2, filter.since_unix_s);
-  s.bind(3, std::max<int64_t>(filter.limit, 0));
+  s.bind(3, std::max<int64_t>(filter.limit, 0)).bind(4, filter.id);
   std::vector<IncidentRow> out;
   while (true) {
     TRY_ASSIGN(const bool row, s.step());

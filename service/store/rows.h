@@ -39,6 +39,7 @@ struct IncidentRow {
 };
 
 struct IncidentFilter {
+  int64_t id = 0;  // only this one; 0: any
   bool open_only = false;
   int64_t since_unix_s = 0;  // open then, or raised later
   int64_t limit = 100;

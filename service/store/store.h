@@ -27,6 +27,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/result.h"
+#include "service/incident_store.h"
 #include "service/request_record.h"
 #include "service/response_store.h"
 #include "service/store/rows.h"
@@ -39,7 +40,7 @@ struct StoreHealth {
   std::string reason;                // the last error, kept after the store recovered
 };
 
-class Store final : public ResponseStore {
+class Store final : public ResponseStore, public IncidentStore {
  public:
   struct Options {
     std::string path;
@@ -84,10 +85,9 @@ class Store final : public ResponseStore {
   [[nodiscard]] Result<StoredResponse> find(std::string id, std::string key_id) override;
   Result<void> remove(std::string id, std::string key_id) override;
 
-  // Writes each as it is now, all or none.
-  Result<void> put_incidents(const std::vector<IncidentRow>& rows);
-  Result<std::vector<IncidentRow>> incidents(const IncidentFilter& filter);
-  Result<int64_t> last_incident_id();  // 0: there was none
+  Result<void> put_incidents(const std::vector<IncidentRow>& rows) override;
+  Result<std::vector<IncidentRow>> incidents(const IncidentFilter& filter) override;
+  Result<int64_t> last_incident_id() override;
 
   // The id. `undoes`: the change that this one takes back, 0 for none. Errors: not_found (the model
   // has no such change), invalid_argument (taken back already).
