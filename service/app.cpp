@@ -18,6 +18,7 @@
 #include "service/admin_server.h"
 #include "service/atomic_file.h"
 #include "service/http/server.h"
+#include "service/incident_keeper.h"
 #include "service/key_ring.h"
 #include "service/launcher.h"
 #include "service/metrics.h"
@@ -108,6 +109,7 @@ class App {
   Fd run_lock_;
   Fd state_lock_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<IncidentKeeper> incidents_;
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<Supervisor> supervisor_;
@@ -149,6 +151,11 @@ Result<void> App::open_store() {
                           .responses = {.bytes_max = limits.stored_bytes,
                                         .bytes_per_key_max = limits.stored_bytes_per_key,
                                         .lifetime_s = limits.stored_time.count() / 1000}}));
+  IncidentKeeper::Options options{.models = {config_.default_model.name}};
+  if (config_.optional_model.has_value()) options.models.push_back(config_.optional_model->name);
+  incidents_ = std::make_unique<IncidentKeeper>(std::move(options), *store_, metrics_, clock_);
+  incidents_->load();
+  incidents_->start();
   keys_ = std::make_unique<KeyRing>(*store_, clock_, config_.server.require_key);
   return keys_->load();
 }
