@@ -221,6 +221,64 @@ Result<Text> Text::from_json(const Json& json) {
 
 namespace {
 
+constexpr int64_t kBytesMax = int64_t{1} << 50;
+constexpr int64_t kSlotsMax = 1024;
+constexpr int64_t kBatchTokensMax = 1 << 16;
+
+}  // namespace
+
+Json Resize::to_json() const {
+  Json json = Json::object();
+  if (kv_bytes) json.set("kv_bytes", *kv_bytes);
+  if (slots) json.set("slots", *slots);
+  if (batch_tokens) json.set("batch_tokens", *batch_tokens);
+  if (shed_chunk_tokens) json.set("shed_chunk_tokens", *shed_chunk_tokens);
+  return json;
+}
+
+Result<Resize> Resize::from_json(const Json& json) {
+  Resize out;
+  FieldReader in(json);
+  in.optional_integer("kv_bytes", out.kv_bytes, 1, kBytesMax);
+  in.optional_integer("slots", out.slots, 1, kSlotsMax);
+  in.optional_integer("batch_tokens", out.batch_tokens, 1, kBatchTokensMax);
+  in.optional_integer("shed_chunk_tokens", out.shed_chunk_tokens, 0, kBatchTokensMax);
+  TRY(in.status());
+  return out;
+}
+
+Json Resized::to_json() const {
+  return Json::object({{"kv_bytes", kv_bytes},
+                       {"kv_bytes_target", kv_bytes_target},
+                       {"kv_bytes_least", kv_bytes_least},
+                       {"slots", slots},
+                       {"running", running},
+                       {"batch_tokens", batch_tokens},
+                       {"shed_chunk_tokens", shed_chunk_tokens},
+                       {"ledger_bytes", ledger_bytes},
+                       {"pending", pending},
+                       {"message", message}});
+}
+
+Result<Resized> Resized::from_json(const Json& json) {
+  Resized out;
+  FieldReader in(json);
+  in.integer("kv_bytes", out.kv_bytes, 0);
+  in.integer("kv_bytes_target", out.kv_bytes_target, 0);
+  in.integer("kv_bytes_least", out.kv_bytes_least, 0);
+  in.integer("slots", out.slots, 1);
+  in.integer("running", out.running, 0);
+  in.integer("batch_tokens", out.batch_tokens, 1);
+  in.integer("shed_chunk_tokens", out.shed_chunk_tokens, 0);
+  in.integer("ledger_bytes", out.ledger_bytes, 0);
+  in.boolean("pending", out.pending);
+  in.string("message", out.message);
+  TRY(in.status());
+  return out;
+}
+
+namespace {
+
 struct StatsField {
   const char* name;
   int64_t Stats::*member;
@@ -248,11 +306,27 @@ constexpr StatsField kStatsFields[] = {
     {"anonymous_bytes", &Stats::anonymous_bytes},
 };
 
+constexpr StatsField kNewerStatsFields[] = {
+    {"ledger_weights_bytes", &Stats::ledger_weights_bytes},
+    {"ledger_kv_bytes", &Stats::ledger_kv_bytes},
+    {"ledger_recurrent_state_bytes", &Stats::ledger_recurrent_state_bytes},
+    {"ledger_workspace_bytes", &Stats::ledger_workspace_bytes},
+    {"ledger_tokenizer_bytes", &Stats::ledger_tokenizer_bytes},
+    {"ledger_checkpoint_bytes", &Stats::ledger_checkpoint_bytes},
+    {"weights_mapped_bytes", &Stats::weights_mapped_bytes},
+    {"committed_bytes", &Stats::committed_bytes},
+    {"unspent_bytes", &Stats::unspent_bytes},
+    {"kv_bytes_target", &Stats::kv_bytes_target},
+    {"batch_tokens", &Stats::batch_tokens},
+    {"shed_chunk_tokens", &Stats::shed_chunk_tokens},
+};
+
 }  // namespace
 
 Json Stats::to_json() const {
   Json json = Json::object({{"state", engine_state_name(state)}});
   for (const StatsField& field : kStatsFields) json.set(field.name, this->*field.member);
+  for (const StatsField& field : kNewerStatsFields) json.set(field.name, this->*field.member);
   return json;
 }
 
@@ -262,6 +336,9 @@ Result<Stats> Stats::from_json(const Json& json) {
   FieldReader in(json);
   in.string("state", state);
   for (const StatsField& field : kStatsFields) in.integer(field.name, out.*field.member, 0);
+  for (const StatsField& field : kNewerStatsFields) {
+    in.optional_integer(field.name, out.*field.member, 0, INT64_MAX);
+  }
   TRY(in.status());
   TRY_ASSIGN(out.state, engine_state_from(state));
   return out;

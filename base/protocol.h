@@ -305,6 +305,38 @@ struct Text {
   static Result<Text> from_json(const Json& json);
 };
 
+// resize: changes what the engine may hold, between two steps; what is absent stays as it is. Nothing
+// that runs is dropped and no greedy token changes. Raising fails with the numbers when the memory is not
+// there, and then nothing has changed. Lowering below what running requests hold is a target: no new
+// request passes it, and it is reached as they end.
+struct Resize {
+  std::optional<int64_t> kv_bytes;      // budget of KV pages, cut to whole pages
+  std::optional<int64_t> slots;         // requests that run at once
+  std::optional<int64_t> batch_tokens;  // rows of one step; never below slots and one block of a prompt
+  // Shedding: prompt tokens that one step computes at most, in whole blocks; 0: no such limit.
+  std::optional<int64_t> shed_chunk_tokens;
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Resize> from_json(const Json& json);
+};
+
+// resized: what holds now.
+struct Resized {
+  int64_t kv_bytes = 0;           // reserved now
+  int64_t kv_bytes_target = 0;    // below kv_bytes while running requests need more
+  int64_t kv_bytes_least = 0;     // smallest that accepted requests let it be now
+  int64_t slots = 0;              // target; running above it means pending
+  int64_t running = 0;
+  int64_t batch_tokens = 0;
+  int64_t shed_chunk_tokens = 0;  // 0: none
+  int64_t ledger_bytes = 0;       // sum of reservations
+  bool pending = false;           // a target waits for requests to end
+  std::string message;            // why it is pending; empty when it is not
+
+  [[nodiscard]] Json to_json() const;
+  static Result<Resized> from_json(const Json& json);
+};
+
 // stats_reply: gauges and counters of the engine since its start.
 struct Stats {
   EngineState state = EngineState::loading;
@@ -327,6 +359,19 @@ struct Stats {
   int64_t ledger_bytes = 0;       // sum of reservations
   int64_t resident_bytes = 0;
   int64_t anonymous_bytes = 0;
+  // Of an engine that is older than these, all 0.
+  int64_t ledger_weights_bytes = 0;  // by tag; they sum up to ledger_bytes
+  int64_t ledger_kv_bytes = 0;
+  int64_t ledger_recurrent_state_bytes = 0;
+  int64_t ledger_workspace_bytes = 0;
+  int64_t ledger_tokenizer_bytes = 0;
+  int64_t ledger_checkpoint_bytes = 0;
+  int64_t weights_mapped_bytes = 0;  // of the weights: pages of the file, which the kernel may take back
+  int64_t committed_bytes = 0;       // of its rights: what MemAvailable shows as gone
+  int64_t unspent_bytes = 0;         // of its rights: what it may still take (docs/memory.md)
+  int64_t kv_bytes_target = 0;       // a resize that waits, else the budget
+  int64_t batch_tokens = 0;
+  int64_t shed_chunk_tokens = 0;
 
   [[nodiscard]] Json to_json() const;
   static Result<Stats> from_json(const Json& json);

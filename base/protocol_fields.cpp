@@ -63,6 +63,14 @@ void FieldReader::optional_integer(std::string_view name, int64_t& out, int64_t 
   if (json_.find(name) != nullptr) integer(name, out, least, most);
 }
 
+void FieldReader::optional_integer(std::string_view name, std::optional<int64_t>& out,
+                                   int64_t least, int64_t most) {
+  if (json_.find(name) == nullptr) return;
+  int64_t value = 0;
+  integer(name, value, least, most);
+  if (status_.ok()) out = value;
+}
+
 void FieldReader::optional_strings(std::string_view name, std::vector<std::string>& out) {
   if (json_.find(name) != nullptr) strings(name, out);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ class FieldReader {
   // Fields that an older peer does not send: absent, they keep their value.
   void optional_boolean(std::string_view name, bool& out);
   void optional_integer(std::string_view name, int64_t& out, int64_t least, int64_t most);
+  void optional_integer(std::string_view name, std::optional<int64_t>& out, int64_t least,
+                        int64_t most);
   void optional_strings(std::string_view name, std::vector<std::string>& out);
   void token_id(std::string_view name, int32_t& out);
   void token_ids(std::string_view name, std::vector<int32_t>& out);

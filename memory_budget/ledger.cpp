@@ -42,6 +42,17 @@ void Reservation::release() {
   bytes_ = 0;
 }
 
+Result<void> Reservation::resize(int64_t bytes) {
+  CHECK(ledger_ != nullptr && bytes >= 0);
+  if (bytes > bytes_) {
+    TRY(ledger_->take(tag_, bytes - bytes_));
+  } else {
+    ledger_->give_back(tag_, bytes_ - bytes);
+  }
+  bytes_ = bytes;
+  return {};
+}
+
 Ledger::Ledger() { limit_.fill(kUnlimited); }
 
 Ledger::~Ledger() { CHECK_MSG(held_total() == 0, "memory was not given back to the ledger"); }
@@ -53,6 +64,11 @@ void Ledger::set_limit(Tag tag, int64_t bytes_max) {
 }
 
 Result<Reservation> Ledger::reserve(Tag tag, int64_t bytes) {
+  TRY(take(tag, bytes));
+  return Reservation(this, tag, bytes);
+}
+
+Result<void> Ledger::take(Tag tag, int64_t bytes) {
   CHECK(bytes >= 0);
   MutexLock lock(mutex_);
   const size_t i = index(tag);
@@ -65,7 +81,7 @@ Result<Reservation> Ledger::reserve(Tag tag, int64_t bytes) {
                                            std::to_string(limit_[i]) + " held");
   }
   held_[i] += bytes;
-  return Reservation(this, tag, bytes);
+  return {};
 }
 
 void Ledger::give_back(Tag tag, int64_t bytes) {

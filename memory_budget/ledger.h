@@ -32,6 +32,8 @@ class [[nodiscard]] Reservation {
 
   [[nodiscard]] int64_t bytes() const { return bytes_; }
   void release();
+  // Of a reservation that is held. Errors of reserve(), for growth only; refused, it is as before.
+  Result<void> resize(int64_t bytes);
 
  private:
   friend class Ledger;
@@ -64,6 +66,7 @@ class Ledger {
 
  private:
   friend class Reservation;
+  Result<void> take(Tag tag, int64_t bytes);
   void give_back(Tag tag, int64_t bytes);
 
   mutable Mutex mutex_;

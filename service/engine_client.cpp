@@ -212,6 +212,13 @@ Result<EngineClient::Answer> EngineClient::call(FrameType type, const Json& payl
   return Answer{.request_id = id, .epoch = on, .payload = std::move(json)};
 }
 
+Result<protocol::Resized> EngineClient::resize(const protocol::Resize& wanted,
+                                               SteadyTime deadline) {
+  TRY_ASSIGN(const Answer answer,
+             call(FrameType::resize, wanted.to_json(), FrameType::resized, deadline));
+  return protocol::Resized::from_json(answer.payload);
+}
+
 void EngineClient::read_loop(std::stop_token stop, int fd, uint64_t epoch) {
   FrameDecoder decoder;
   int connection_frames = 0;

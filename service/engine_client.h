@@ -93,6 +93,9 @@ class EngineClient {
     Json payload;
   };
   Result<Answer> call(FrameType type, const Json& payload, FrameType expected, SteadyTime deadline);
+  // Budgets of the running engine (protocol.h). The engine's errors: exhausted and too_large, with the
+  // numbers; nothing has changed then. cancelled: no answer in time, the change may still come.
+  Result<protocol::Resized> resize(const protocol::Resize& wanted, SteadyTime deadline);
 
  private:
   void read_loop(std::stop_token stop, int fd, uint64_t epoch);

@@ -1,13 +1,17 @@
 #include "engine/kv/page_pool.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
+#include <utility>
 
 namespace tandem::engine {
 namespace {
 
 constexpr int64_t kExtentsWanted = 8;
+constexpr int64_t kExtentsMax = 16'384;  // far below what the kernel maps for one process
 
 }  // namespace
 
@@ -20,31 +24,103 @@ Result<PagePool> PagePool::create(budget::Ledger& ledger, const PagePoolOptions&
                                            std::to_string(options.page_bytes) + " bytes (" +
                                            std::to_string(kPageTokens) + " tokens)");
   }
-  PagePool pool;
-  pool.page_bytes_ = options.page_bytes;
+  PagePool pool(ledger, options);
   const int64_t pages_wanted = options.extent_bytes_max / options.page_bytes;
   pool.pages_per_extent_ =
       std::max<int64_t>(1, std::min(pages_wanted, pages_in_budget / kExtentsWanted));
-  const int64_t page_count = pages_in_budget;
-  if (page_count > std::numeric_limits<PageId>::max()) {
-    return make_error(Errc::too_large, "kv budget of " + std::to_string(options.budget_bytes) +
-                                           " bytes has " + std::to_string(page_count) + " pages");
-  }
-  for (int64_t first = 0; first < page_count; first += pool.pages_per_extent_) {
-    const int64_t pages_here = std::min(pool.pages_per_extent_, page_count - first);
-    TRY_ASSIGN(BudgetedMemory extent, BudgetedMemory::create(ledger, budget::Tag::kv,
-                                                             pages_here * options.page_bytes));
-    pool.extent_table_.push_back(extent.data());
-    pool.extents_.push_back(std::move(extent));
-  }
-  pool.states_.assign(static_cast<size_t>(page_count), PageState::free);
-  pool.free_.resize(static_cast<size_t>(page_count));
-  for (int64_t i = 0; i < page_count; ++i) {
-    // Low numbers first, so that a lightly used pool touches few extents.
-    pool.free_[static_cast<size_t>(i)] = static_cast<PageId>(page_count - 1 - i);
-  }
-  pool.counts_ = {.free = page_count, .owned = 0, .cached = 0, .all = page_count};
+  TRY(pool.grow(pages_in_budget));
   return pool;
+}
+
+Result<void> PagePool::grow(int64_t pages) {
+  const int64_t before = counts_.all;
+  CHECK(pages > before);
+  if (pages > std::numeric_limits<PageId>::max() || pages / pages_per_extent_ > kExtentsMax) {
+    return make_error(Errc::too_large, "kv budget of " + std::to_string(pages * page_bytes_) +
+                                           " bytes has " + std::to_string(pages) + " pages in " +
+                                           std::to_string(pages / pages_per_extent_) +
+                                           " extents, the limit is " + std::to_string(kExtentsMax));
+  }
+  if (auto extended = extend(pages); !extended.ok()) {
+    if (before > 0) cut(before);
+    return extended;
+  }
+  states_.resize(static_cast<size_t>(pages), PageState::free);
+  touched_.resize(static_cast<size_t>(pages), commit_ == Commit::now);
+  if (commit_ == Commit::now) touched_count_ += pages - before;
+  // Low numbers are taken first, so that a lightly used pool touches few extents and shrinks at once.
+  std::vector<PageId> fresh(static_cast<size_t>(pages - before));
+  std::iota(fresh.rbegin(), fresh.rend(), static_cast<PageId>(before));
+  free_.insert(free_.begin(), fresh.begin(), fresh.end());
+  counts_.free += pages - before;
+  counts_.all = pages;
+  return {};
+}
+
+// Extents for `pages` in all; what it got so far stays when it fails.
+Result<void> PagePool::extend(int64_t pages) {
+  if (!extents_.empty()) {  // the last one may be short
+    const int64_t first = (static_cast<int64_t>(extents_.size()) - 1) * pages_per_extent_;
+    TRY(extents_.back().resize(std::min(pages_per_extent_, pages - first) * page_bytes_));
+    extent_table_.back() = extents_.back().data();
+  }
+  while (static_cast<int64_t>(extents_.size()) * pages_per_extent_ < pages) {
+    const int64_t first = static_cast<int64_t>(extents_.size()) * pages_per_extent_;
+    const int64_t pages_here = std::min(pages_per_extent_, pages - first);
+    TRY_ASSIGN(BudgetedMemory extent, BudgetedMemory::create(*ledger_, budget::Tag::kv,
+                                                             pages_here * page_bytes_, commit_));
+    extent_table_.push_back(extent.data());
+    extents_.push_back(std::move(extent));
+  }
+  return {};
+}
+
+// Gives extents behind the first `pages` pages back.
+void PagePool::cut(int64_t pages) {
+  const int64_t extents = (pages + pages_per_extent_ - 1) / pages_per_extent_;
+  extents_.resize(static_cast<size_t>(extents));
+  extent_table_.resize(static_cast<size_t>(extents));
+  const int64_t last = pages - (extents - 1) * pages_per_extent_;
+  const auto smaller = extents_.back().resize(std::min(last * page_bytes_, extents_.back().bytes()));
+  CHECK_MSG(smaller.ok(), "a smaller extent is never refused");
+  extent_table_.back() = extents_.back().data();
+}
+
+Result<void> PagePool::shrink(int64_t pages, std::span<std::vector<PageId>* const> holders) {
+  CHECK(pages >= 1 && pages <= counts_.all);
+  if (counts_.owned + counts_.cached > pages) {
+    return make_error(Errc::exhausted, "kv: " + std::to_string(counts_.owned + counts_.cached) +
+                                           " pages are in use, " + std::to_string(pages) +
+                                           " were to stay");
+  }
+  std::erase_if(free_, [&](PageId page) { return page >= pages; });
+  for (std::vector<PageId>* const holder : holders) {
+    for (PageId& page : *holder) {
+      if (page < pages) continue;
+      const PageId to = free_.back();
+      free_.pop_back();
+      std::memcpy(page_data(to), page_data(page), static_cast<size_t>(page_bytes_));
+      states_[to] = std::exchange(states_[page], PageState::free);
+      touch(to);
+      page = to;
+    }
+  }
+  for (size_t page = static_cast<size_t>(pages); page < states_.size(); ++page) {
+    CHECK_MSG(states_[page] == PageState::free, "a page in use has no holder");
+    if (touched_[page]) --touched_count_;
+  }
+  states_.resize(static_cast<size_t>(pages));
+  touched_.resize(static_cast<size_t>(pages));
+  counts_.free -= counts_.all - pages;
+  counts_.all = pages;
+  cut(pages);
+  return {};
+}
+
+void PagePool::touch(PageId page) {
+  if (touched_[page]) return;
+  touched_[page] = true;
+  ++touched_count_;
 }
 
 PagePool::~PagePool() {
@@ -66,6 +142,7 @@ Result<void> PagePool::take(int64_t count, std::vector<PageId>& pages) {
     free_.pop_back();
     CHECK(states_[page] == PageState::free);
     states_[page] = PageState::owned;
+    touch(page);
     pages.push_back(page);
   }
   counts_.free -= count;

@@ -10,6 +10,10 @@
 // fit uint32_t. Only the engine's loop thread calls it. The pool outlives every sequence that holds
 // its pages.
 //
+// The budget changes live: grow() adds pages behind the last one, shrink() moves owned pages down into
+// free ones, tells their holders, and gives the extents behind back. Addresses of pages change with
+// both, so bases must be read again. Neither is called while a step runs.
+//
 // Errors: exhausted, with the numbers. A refused call changes nothing.
 #pragma once
 
@@ -43,6 +47,7 @@ struct PagePoolOptions {
   // The largest extent wanted. The pool takes whole pages, and at least eight extents when the
   // budget is small, so that a later resize has a useful step.
   int64_t extent_bytes_max = kExtentBytesDefault;
+  Commit commit = Commit::at_first_use;
 };
 
 class PagePool {
@@ -61,7 +66,16 @@ class PagePool {
   // Gives owned pages back. CHECKs that each is owned.
   void give_back(std::span<const PageId> pages);
 
+  // To `pages` in all, more than there are. All or none: exhausted (the ledger), io, too_large (more
+  // pages or extents than can be numbered).
+  Result<void> grow(int64_t pages);
+  // To `pages` in all, at least 1 and at most what there is. `holders`: the page lists of all sequences; a
+  // list's order and length stay. exhausted, with nothing changed, when more pages are in use.
+  Result<void> shrink(int64_t pages, std::span<std::vector<PageId>* const> holders);
+
   [[nodiscard]] const PageCounts& counts() const { return counts_; }
+  // Of pages that nobody has taken yet: reserved, and not resident.
+  [[nodiscard]] int64_t untouched_bytes() const { return (counts_.all - touched_count_) * page_bytes_; }
   [[nodiscard]] PageState state(PageId page) const { return states_[page]; }
   [[nodiscard]] int64_t page_bytes() const { return page_bytes_; }
   [[nodiscard]] int64_t pages_per_extent() const { return pages_per_extent_; }
@@ -80,13 +94,21 @@ class PagePool {
   }
 
  private:
-  PagePool() = default;
+  PagePool(budget::Ledger& ledger, const PagePoolOptions& options)
+      : ledger_(&ledger), commit_(options.commit), page_bytes_(options.page_bytes) {}
+  Result<void> extend(int64_t pages);
+  void cut(int64_t pages);
+  void touch(PageId page);
 
+  budget::Ledger* ledger_;
+  Commit commit_;
   int64_t page_bytes_ = 0;
   int64_t pages_per_extent_ = 0;
   std::vector<BudgetedMemory> extents_;
   std::vector<std::byte*> extent_table_;
   std::vector<PageState> states_;  // [pages]
+  std::vector<bool> touched_;      // [pages]
+  int64_t touched_count_ = 0;
   std::vector<PageId> free_;       // a stack: the page last given back is taken first
   PageCounts counts_;
 };

@@ -8,7 +8,7 @@ namespace tandem::engine {
 
 SequenceState::~SequenceState() {
   store_.pool_.give_back(pages_);
-  std::erase(store_.living_, this);
+  store_.forget(*this);
 }
 
 int64_t SequenceState::tokens_reserved() const {
@@ -72,7 +72,7 @@ void SequenceState::reset() {
   store_.pool_.give_back(pages_);
   pages_.clear();
   refresh_bases();
-  recurrent_.discard();
+  recurrent_.clear();
   length_ = 0;
   valid_ = true;
 }
@@ -88,17 +88,22 @@ StateStore::StateStore(Key, budget::Ledger& ledger, const StateShape& shape, Pag
 Result<std::unique_ptr<StateStore>> StateStore::create(budget::Ledger& ledger,
                                                        const StateShape& shape,
                                                        int64_t kv_budget_bytes,
-                                                       int64_t extent_bytes_max) {
+                                                       int64_t extent_bytes_max, Commit commit) {
   CHECK(shape.page_bytes > 0 && shape.recurrent_bytes >= 0 && shape.tokens_max > 0);
   TRY_ASSIGN(PagePool pool, PagePool::create(ledger, {.page_bytes = shape.page_bytes,
                                                       .budget_bytes = kv_budget_bytes,
-                                                      .extent_bytes_max = extent_bytes_max}));
+                                                      .extent_bytes_max = extent_bytes_max,
+                                                      .commit = commit}));
   return std::make_unique<StateStore>(Key(), ledger, shape, std::move(pool));
 }
 
 Result<std::unique_ptr<SequenceState>> StateStore::create_sequence() {
   BudgetedMemory recurrent;
-  if (shape_.recurrent_bytes > 0) {
+  if (!spare_states_.empty()) {
+    recurrent = std::move(spare_states_.back());
+    spare_states_.pop_back();
+    recurrent.clear();
+  } else if (shape_.recurrent_bytes > 0) {
     TRY_ASSIGN(recurrent, BudgetedMemory::create(ledger_, budget::Tag::recurrent_state,
                                                  shape_.recurrent_bytes));
   }
@@ -113,18 +118,59 @@ Result<std::unique_ptr<SequenceState>> StateStore::create_sequence() {
   return sequence;
 }
 
-Result<void> StateStore::check_can_ever_fit(int64_t tokens) const {
+void StateStore::forget(SequenceState& sequence) {
+  std::erase(living_, &sequence);
+  const auto held = static_cast<int64_t>(living_.size() + spare_states_.size());
+  if (!sequence.recurrent_.empty() && held < states_kept_) {
+    spare_states_.push_back(std::move(sequence.recurrent_));
+  }
+}
+
+Result<void> StateStore::resize(int64_t pages) {
+  std::vector<std::vector<PageId>*> holders;
+  holders.reserve(living_.size());
+  for (SequenceState* sequence : living_) holders.push_back(&sequence->pages_);
+  auto resized = pages > pool_.counts().all ? pool_.grow(pages) : pool_.shrink(pages, holders);
+  for (SequenceState* sequence : living_) {
+    sequence->page_bases_.clear();  // all may lie elsewhere now, after a refused growth as well
+    sequence->refresh_bases();
+  }
+  return resized;
+}
+
+Result<void> StateStore::keep_states(int64_t sequences) {
+  CHECK(sequences >= 0);
+  if (shape_.recurrent_bytes == 0) return {};
+  states_kept_ = sequences;
+  const auto living = static_cast<int64_t>(living_.size());
+  const auto spare_max = static_cast<size_t>(std::max<int64_t>(0, sequences - living));
+  if (spare_states_.size() > spare_max) spare_states_.resize(spare_max);
+  while (spare_states_.size() < spare_max) {
+    TRY_ASSIGN(BudgetedMemory state,
+               BudgetedMemory::create(ledger_, budget::Tag::recurrent_state,
+                                      shape_.recurrent_bytes, Commit::now));
+    spare_states_.push_back(std::move(state));
+  }
+  return {};
+}
+
+int64_t StateStore::spare_state_bytes() const {
+  return static_cast<int64_t>(spare_states_.size()) * shape_.recurrent_bytes;
+}
+
+Result<void> StateStore::check_can_ever_fit(int64_t tokens, int64_t pages_max) const {
   if (tokens > shape_.tokens_max) {
     return make_error(Errc::too_large, "sequence of " + std::to_string(tokens) +
                                            " tokens, the context is " +
                                            std::to_string(shape_.tokens_max));
   }
   const int64_t pages = PagePool::pages_for_tokens(tokens);
-  if (pages > pool_.counts().all) {
+  if (pages > pages_max) {
     return make_error(Errc::too_large,
                       "sequence of " + std::to_string(tokens) + " tokens needs " +
                           std::to_string(pages * shape_.page_bytes) +
-                          " bytes of kv, the budget holds " + std::to_string(pool_.bytes()));
+                          " bytes of kv, the budget holds " +
+                          std::to_string(pages_max * shape_.page_bytes));
   }
   if (shape_.recurrent_bytes > ledger_.limit(budget::Tag::recurrent_state)) {
     return make_error(Errc::too_large,

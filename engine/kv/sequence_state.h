@@ -72,7 +72,7 @@ class SequenceState {
 
  private:
   friend class StateStore;
-  void refresh_bases();  // after pages_ has changed
+  void refresh_bases();  // after pages_ has changed at its end
 
   StateStore& store_;
   std::vector<PageId> pages_;
@@ -90,19 +90,31 @@ class StateStore {
   };
   StateStore(Key, budget::Ledger& ledger, const StateShape& shape, PagePool pool);
   // kv_budget_bytes as in PagePoolOptions. Recurrent state is reserved (tag recurrent_state) when a
-  // sequence is created; its limit is the ledger's.
+  // sequence is created, unless a spare one is kept; its limit is the ledger's.
   static Result<std::unique_ptr<StateStore>> create(
       budget::Ledger& ledger, const StateShape& shape, int64_t kv_budget_bytes,
-      int64_t extent_bytes_max = kExtentBytesDefault);
+      int64_t extent_bytes_max = kExtentBytesDefault, Commit commit = Commit::at_first_use);
 
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
   Result<std::unique_ptr<SequenceState>> create_sequence();
 
-  // Whether a sequence of so many tokens could ever be held with the pool empty; else too_large
-  // with the numbers. For refusing a request before it waits.
-  [[nodiscard]] Result<void> check_can_ever_fit(int64_t tokens) const;
+  // Not while a step runs. Changes the pool to so many pages, moving pages and telling sequences where
+  // they lie; errors of PagePool::grow and shrink, with nothing changed.
+  Result<void> resize(int64_t pages);
+  // Keeps recurrent states for `sequences` sequences in all, made and touched now and used again and
+  // again; those of more go when their sequence does. Fails with what it made so far kept.
+  Result<void> keep_states(int64_t sequences);
+  // Bytes of states that are kept and that no sequence uses.
+  [[nodiscard]] int64_t spare_state_bytes() const;
+
+  // Whether a sequence of so many tokens could ever be held by an empty pool of `pages` (one that is to
+  // become smaller: its target); else too_large with the numbers. For refusing a request before it waits.
+  [[nodiscard]] Result<void> check_can_ever_fit(int64_t tokens, int64_t pages) const;
+  [[nodiscard]] Result<void> check_can_ever_fit(int64_t tokens) const {
+    return check_can_ever_fit(tokens, pool_.counts().all);
+  }
   // Bytes that a sequence of so many tokens needs: pages and recurrent state.
   [[nodiscard]] int64_t bytes_for(int64_t tokens) const;
 
@@ -115,11 +127,14 @@ class StateStore {
 
  private:
   friend class SequenceState;
+  void forget(SequenceState& sequence);
 
   budget::Ledger& ledger_;
   StateShape shape_;
   PagePool pool_;
-  std::vector<const SequenceState*> living_;
+  std::vector<SequenceState*> living_;
+  std::vector<BudgetedMemory> spare_states_;
+  int64_t states_kept_ = 0;  // wanted, those of living sequences included
 };
 
 }  // namespace tandem::engine

@@ -87,7 +87,7 @@ struct Step::State {
         execution{model_in.config(), workspace, compute, batch, {}} {}
 
   const Model& model;
-  const StepLimits limits;
+  StepLimits limits;
   Workspace workspace;
   Batch batch;
   Execution execution;
@@ -101,7 +101,19 @@ struct Step::State {
     return index < list.size() ? list[index].body : head_slices[index - list.size()];
   }
   void freeze(std::span<const StepItem> items);
+  void reserve_batch();
 };
+
+// So that a step allocates nothing.
+void Step::State::reserve_batch() {
+  const auto rows = static_cast<size_t>(limits.rows_max);
+  batch.items.reserve(static_cast<size_t>(limits.items_max));
+  batch.delta.reserve(static_cast<size_t>(limits.items_max));
+  batch.tokens.reserve(rows);
+  batch.positions.reserve(rows);
+  batch.kv_rows.reserve(rows);
+  batch.logit_rows.reserve(static_cast<size_t>(limits.logit_rows_max));
+}
 
 // Everything was checked and reserved before; this only fills vectors inside their capacity.
 void Step::State::freeze(std::span<const StepItem> items) {
@@ -142,15 +154,9 @@ Result<std::unique_ptr<Step>> Step::create(const Model& model, StateStore& store
   CHECK(limits.rows_max > 0 && limits.logit_rows_max > 0 && limits.items_max > 0);
   CHECK(store.shape().page_bytes == page_bytes(model.config()));
   TRY_ASSIGN(Workspace workspace,
-             Workspace::create(ledger, make_workspace_layout(model.config(), limits)));
+             Workspace::create(ledger, make_workspace_layout(model.config(), limits), limits.commit));
   auto state = std::make_unique<State>(model, compute, std::move(workspace), limits);
-  const auto rows = static_cast<size_t>(limits.rows_max);
-  state->batch.items.reserve(static_cast<size_t>(limits.items_max));
-  state->batch.delta.reserve(static_cast<size_t>(limits.items_max));
-  state->batch.tokens.reserve(rows);
-  state->batch.positions.reserve(rows);
-  state->batch.kv_rows.reserve(rows);
-  state->batch.logit_rows.reserve(static_cast<size_t>(limits.logit_rows_max));
+  state->reserve_batch();
   for (const HeadSliceOp& slice : cut_head(model.parts().head, limits.head_slice_bytes)) {
     state->head_slices.emplace_back(slice);
   }
@@ -167,6 +173,22 @@ size_t Step::scratch_bytes_per_thread(const Model& model) {
 int64_t Step::workspace_bytes(const Model& model, const StepLimits& limits) {
   return make_workspace_layout(model.config(), limits).bytes;
 }
+
+Result<void> Step::resize(const StepLimits& limits) {
+  State& state = *state_;
+  CHECK(!state.begun && limits.rows_max > 0 && limits.logit_rows_max > 0 && limits.items_max > 0);
+  TRY(state.workspace.resize(make_workspace_layout(state.model.config(), limits)));
+  state.limits.rows_max = limits.rows_max;
+  state.limits.logit_rows_max = limits.logit_rows_max;
+  state.limits.items_max = limits.items_max;
+  state.reserve_batch();
+  state.batch.logit_rows.clear();  // the logits of the step before are gone
+  return {};
+}
+
+const StepLimits& Step::limits() const { return state_->limits; }
+
+int64_t Step::untouched_bytes() const { return state_->workspace.untouched_bytes(); }
 
 Step::Step(Key, std::unique_ptr<State> state) : state_(std::move(state)) {}
 

@@ -44,6 +44,7 @@ struct StepLimits {
   int64_t logit_rows_max = 16;   // rows with logits in one step; vocab * 4 bytes each
   int64_t items_max = 64;
   int64_t head_slice_bytes = int64_t{16} << 20;  // weights read by one slice of the output head
+  Commit commit = Commit::at_first_use;          // of the workspace
 };
 
 // Where a prefill chunk that starts at `position` ends at the latest: chunk borders are absolute
@@ -70,6 +71,12 @@ class Step {
                                                             const StepLimits& limits);
   // For ComputeOptions::scratch_bytes_per_thread.
   [[nodiscard]] static size_t scratch_bytes_per_thread(const Model& model);
+  // Between steps: other limits, and a workspace of another size; slices of the head and `commit` stay as
+  // they were. Errors: exhausted, io; then nothing has changed.
+  Result<void> resize(const StepLimits& limits);
+  [[nodiscard]] const StepLimits& limits() const;
+  // Reserved and not resident yet.
+  [[nodiscard]] int64_t untouched_bytes() const;
   // Workspace bytes that create() will reserve; for plans.
   [[nodiscard]] static int64_t workspace_bytes(const Model& model, const StepLimits& limits);
 

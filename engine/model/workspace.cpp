@@ -86,10 +86,17 @@ WorkspaceLayout make_workspace_layout(const ModelConfig& config, const StepLimit
   return layout;
 }
 
-Result<Workspace> Workspace::create(budget::Ledger& ledger, const WorkspaceLayout& layout) {
+Result<Workspace> Workspace::create(budget::Ledger& ledger, const WorkspaceLayout& layout,
+                                    Commit commit) {
   TRY_ASSIGN(BudgetedMemory memory,
-             BudgetedMemory::create(ledger, budget::Tag::workspace, layout.bytes));
+             BudgetedMemory::create(ledger, budget::Tag::workspace, layout.bytes, commit));
   return Workspace(layout, std::move(memory));
+}
+
+Result<void> Workspace::resize(const WorkspaceLayout& layout) {
+  TRY(memory_.resize(layout.bytes));
+  layout_ = layout;
+  return {};
 }
 
 }  // namespace tandem::engine

@@ -35,7 +35,13 @@ WorkspaceLayout make_workspace_layout(const ModelConfig& config, const StepLimit
 
 class Workspace {
  public:
-  static Result<Workspace> create(budget::Ledger& ledger, const WorkspaceLayout& layout);
+  static Result<Workspace> create(budget::Ledger& ledger, const WorkspaceLayout& layout,
+                                  Commit commit);
+  // Another layout; what the buffers held is lost. Refused, it is as before.
+  Result<void> resize(const WorkspaceLayout& layout);
+  [[nodiscard]] int64_t untouched_bytes() const {
+    return memory_.bytes() - memory_.resident_bytes();
+  }
 
   [[nodiscard]] float* rows(Buffer buffer) const {
     return reinterpret_cast<float*>(memory_.data() + place(buffer).offset);

@@ -13,7 +13,8 @@ namespace {
 
 BatchLimits limits_from(const StepRunnerLimits& runner, const LoopOptions& options) {
   BatchLimits limits;
-  limits.rows_max = std::min(runner.rows_max, options.batch_tokens);
+  limits.rows_max = std::min(runner.rows_max, std::max(options.batch_tokens,
+                                                       options.slots + options.chunk_tokens));
   limits.logit_rows_max = runner.logit_rows_max;
   limits.items_max = runner.items_max;
   limits.chunk_tokens = options.chunk_tokens;
@@ -40,7 +41,12 @@ void log_end(const Request& request, const char* how, const protocol::FinishEven
 Loop::Loop(const Parts& parts, const LoopOptions& options)
     : parts_(parts),
       options_(options),
+      budgets_{.kv_bytes = parts.store.pool().bytes(),
+               .slots = options.slots,
+               .batch_tokens = options.batch_tokens},
+      kv_target_pages_(parts.store.pool().counts().all),
       batch_limits_(limits_from(parts.runner.limits(), options)),
+      paced_rows_(batch_limits_.prefill_rows_max),
       outbox_(parts.io),
       scratch_(parts.text.token_trie()) {}
 
@@ -62,6 +68,7 @@ bool Loop::turn() {
   }
   if (exit_by_ && parts_.clock.now() >= *exit_by_) cancel_all();
   sweep();
+  settle_budgets();
   admit();
   if (step()) worked = true;
   sweep();
@@ -105,6 +112,7 @@ void Loop::take(LoopCommand command) {
                    outbox_.frame(c.key, FrameType::stats_reply, stats().to_json());
                  },
                  [this](DrainCommand& c) { drain(c); },
+                 [this](ResizeCommand& c) { resize(c); },
              },
              command);
 }
@@ -128,20 +136,20 @@ void Loop::submit(SubmitCommand command) {
     return refuse(make_error(Errc::unavailable, "the engine is draining"));
   }
   const int64_t open = static_cast<int64_t>(running_.size() + waiting_.size());
-  if (open >= options_.slots + options_.queue_max) {
+  if (open >= budgets_.slots + options_.queue_max) {
     return refuse(make_error(Errc::exhausted, std::to_string(open) + " requests, " +
-                                                  std::to_string(options_.slots) + " slots and " +
+                                                  std::to_string(budgets_.slots) + " slots and " +
                                                   std::to_string(options_.queue_max) +
                                                   " places in the queue"));
   }
   const auto prompt = static_cast<int64_t>(command.prompt.size());
-  const int64_t kv_tokens = parts_.store.pool().counts().all * kPageTokens;
+  const int64_t kv_tokens = kv_target_pages_ * kPageTokens;
   const RequestLimits limits{
       .vocab = parts_.runner.limits().vocab,
       .context_tokens = std::min(options_.context_tokens, kv_tokens),
   };
   if (prompt + 1 <= options_.context_tokens) {  // else the context is the reason to give
-    const auto fits = parts_.store.check_can_ever_fit(prompt + 1);
+    const auto fits = parts_.store.check_can_ever_fit(prompt + 1, kv_target_pages_);
     if (!fits.ok()) return refuse(fits.error());
   }
   uint64_t drawn = 0;
@@ -209,10 +217,11 @@ int64_t Loop::pages_promised() const {
 }
 
 void Loop::admit() {
-  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < options_.slots) {
+  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < budgets_.slots) {
     Request& request = *waiting_.front();
-    const int64_t all = parts_.store.pool().counts().all;
-    if (!running_.empty() && pages_promised() + pages_for(request) > all) return;
+    // A pool that waits to become smaller takes nobody past its target, but one request alone always fits.
+    const int64_t pages = std::min(kv_target_pages_, parts_.store.pool().counts().all);
+    if (!running_.empty() && pages_promised() + pages_for(request) > pages) return;
     auto sequence = parts_.store.create_sequence();
     if (!sequence.ok()) {
       if (!running_.empty()) return;  // someone's end will make room
@@ -275,7 +284,9 @@ Result<void> Loop::check_integrity() const {
     return broken(std::to_string(parts_.store.sequences()) + " sequences, " +
                   std::to_string(running_.size()) + " running requests");
   }
-  if (static_cast<int64_t>(running_.size()) > options_.slots) return broken("more requests than slots");
+  if (static_cast<int64_t>(running_.size()) > parts_.runner.limits().items_max) {
+    return broken("more requests than slots");
+  }
   for (const auto& request : running_) {
     const bool runs = request->state() == RequestState::prefilling ||
                       request->state() == RequestState::decoding;
@@ -295,17 +306,44 @@ protocol::Stats Loop::stats() const {
   stats.state = state_;
   stats.running = static_cast<int64_t>(running_.size());
   stats.waiting = static_cast<int64_t>(waiting_.size());
-  stats.slots = options_.slots;
+  stats.slots = budgets_.slots;
   stats.kv_pages_total = pages.all;
   stats.kv_pages_free = pages.free;
   stats.kv_pages_cached = pages.cached;
   stats.kv_pages_owned = pages.owned;
   stats.kv_page_bytes = parts_.store.pool().page_bytes();
-  stats.ledger_bytes = parts_.ledger.held_total();
+  stats.kv_bytes_target = kv_target_pages_ * stats.kv_page_bytes;
+  stats.batch_tokens = runner_limits(budgets_.slots, budgets_.batch_tokens).rows_max;
+  stats.shed_chunk_tokens = shed_chunk_tokens_;
+  add_memory(stats);
+  return stats;
+}
+
+// Rights are what is reserved and the states of slots that are free; what of them the kernel does not
+// show as used in MemAvailable is unspent.
+void Loop::add_memory(protocol::Stats& stats) const {
+  const budget::Ledger& ledger = parts_.ledger;
+  stats.ledger_bytes = ledger.held_total();
+  stats.ledger_weights_bytes = ledger.held(budget::Tag::weights);
+  stats.ledger_kv_bytes = ledger.held(budget::Tag::kv);
+  stats.ledger_recurrent_state_bytes = ledger.held(budget::Tag::recurrent_state);
+  stats.ledger_workspace_bytes = ledger.held(budget::Tag::workspace);
+  stats.ledger_tokenizer_bytes = ledger.held(budget::Tag::tokenizer);
+  stats.ledger_checkpoint_bytes = ledger.held(budget::Tag::checkpoint);
+  stats.weights_mapped_bytes = options_.weights_mapped_bytes;
+  const int64_t free_slots = std::max<int64_t>(0, budgets_.slots - parts_.store.sequences());
+  const int64_t states_to_come =
+      free_slots * parts_.store.shape().recurrent_bytes - parts_.store.spare_state_bytes();
+  const auto masks = static_cast<int64_t>(scratch_.mask.cache.memory_bytes());
+  stats.unspent_bytes = parts_.store.pool().untouched_bytes() + parts_.runner.untouched_bytes() +
+                        std::max<int64_t>(0, states_to_come) +
+                        std::max<int64_t>(0, options_.mask_bytes - masks) +
+                        options_.weights_mapped_bytes;
+  stats.committed_bytes = std::max<int64_t>(
+      0, stats.ledger_bytes + std::max<int64_t>(0, states_to_come) - stats.unspent_bytes);
   const ProcessMemory memory = read_process_memory();
   stats.resident_bytes = memory.resident_bytes;
   stats.anonymous_bytes = memory.anonymous_bytes;
-  return stats;
 }
 
 }  // namespace tandem::engine

@@ -7,6 +7,9 @@
 // requests were promised. Sequences grow by pages as they run; when none is left the youngest running
 // request is preempted and recomputed later, and continues the same text. What can never fit fails at
 // once with the numbers. Exactly one terminal frame per accepted request.
+//
+// Budgets (KV, slots, rows of a step) change between two steps and drop no request. More is reserved at
+// once or refused; less is a target: what accepted requests need beyond it goes back as they end.
 #pragma once
 
 #include <memory>
@@ -18,6 +21,7 @@
 #include "base/protocol.h"
 #include "engine/kv/sequence_state.h"
 #include "engine/run/batch.h"
+#include "engine/run/budgets.h"
 #include "engine/run/messages.h"
 #include "engine/run/outbox.h"
 #include "engine/run/request.h"
@@ -36,6 +40,10 @@ struct LoopOptions {
   int64_t step_target_us = 150'000;   // prefill per step is cut to about this time
   int64_t commands_per_turn = 256;    // more wait for the next: a flood does not hold up a step
   uint64_t seed = 0;                  // for requests that bring none
+  bool commit = false;                // recurrent states are kept, touched, for all slots
+  // For stats: weights that are pages of a file, and the cache of masks, which is reserved and fills up.
+  int64_t weights_mapped_bytes = 0;
+  int64_t mask_bytes = 0;
 };
 
 class Loop {
@@ -48,6 +56,7 @@ class Loop {
     LoopInbox& inbox;
     IoInbox& io;
     const Clock& clock;
+    const BudgetPlanner* planner = nullptr;  // none: resizes are bounded by the ledger only
   };
   Loop(const Parts& parts, const LoopOptions& options);
   Loop(const Loop&) = delete;
@@ -93,6 +102,20 @@ class Loop {
   Result<void> take_result(Request& request, const BatchPiece& piece, size_t item);
   void learn_pace(const std::vector<BatchPiece>& pieces, int64_t step_us);
 
+  // budgets, in loop_resize.cpp
+  enum class Limits : uint8_t { raised, exact };
+  void resize(const ResizeCommand& command);
+  Result<void> raise(const protocol::Resize& wanted);
+  Result<void> grow(int64_t pages, int64_t slots, int64_t batch_tokens);
+  void settle_budgets();
+  void follow_plan(const budget::PlanInput& plan, Limits how);
+  void pace_prefill();
+  [[nodiscard]] int64_t slots_in_force() const;
+  [[nodiscard]] int64_t pages_least() const;
+  [[nodiscard]] StepRunnerLimits runner_limits(int64_t slots, int64_t batch_tokens) const;
+  [[nodiscard]] protocol::Resized resized() const;
+  void add_memory(protocol::Stats& stats) const;
+
   // ends
   void end(Request& request, protocol::FinishReason reason);
   void end_failed(Request& request, const Error& error);
@@ -101,7 +124,13 @@ class Loop {
 
   Parts parts_;
   LoopOptions options_;
+  Budgets budgets_;               // targets
+  int64_t kv_target_pages_ = 0;
+  int64_t shed_chunk_tokens_ = 0;  // 0: none
+  budget::PlanInput plan_;         // of the targets, when there is a planner
+  bool settled_ = true;            // nothing is held beyond the targets
   BatchLimits batch_limits_;
+  int64_t paced_rows_ = 0;         // prompt rows of a step of about the target time
   Outbox outbox_;
   Requests waiting_;  // in order of arrival; preempted ones in front
   Requests running_;  // in order of admission: the last is the youngest

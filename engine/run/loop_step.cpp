@@ -135,7 +135,16 @@ void Loop::learn_pace(const std::vector<BatchPiece>& pieces, int64_t step_us) {
   const auto blocks = static_cast<int64_t>(
       std::min(target_rows, static_cast<double>(batch_limits_.rows_max)) /
       static_cast<double>(options_.chunk_tokens));
-  batch_limits_.prefill_rows_max = std::max<int64_t>(blocks, 1) * options_.chunk_tokens;
+  paced_rows_ = std::max<int64_t>(blocks, 1) * options_.chunk_tokens;
+  pace_prefill();
+}
+
+// Where prompts are cut changes no token, so shedding may cut them shorter at any time.
+void Loop::pace_prefill() {
+  const int64_t shed = shed_chunk_tokens_ / options_.chunk_tokens * options_.chunk_tokens;
+  batch_limits_.prefill_rows_max =
+      shed_chunk_tokens_ == 0 ? paced_rows_
+                              : std::min(paced_rows_, std::max(shed, options_.chunk_tokens));
 }
 
 }  // namespace tandem::engine

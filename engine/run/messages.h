@@ -59,13 +59,17 @@ struct FlowCommand {
 struct StatsCommand {
   RequestKey key;
 };
+struct ResizeCommand {
+  RequestKey key;
+  protocol::Resize resize;
+};
 struct DrainCommand {
   std::optional<RequestKey> key;       // who wants a `drained` frame
   std::optional<SteadyTime> exit_by;   // SIGTERM: end the loop; cancel what runs after this time
 };
 // (A submit is large and rare: boxed, so that the queue's items stay small.)
 using LoopCommand = std::variant<std::unique_ptr<SubmitCommand>, CancelCommand, CreditCommand, ConnectionLostCommand,
-                                 FlowCommand, StatsCommand, DrainCommand>;
+                                 FlowCommand, StatsCommand, DrainCommand, ResizeCommand>;
 using LoopInbox = BoundedQueue<LoopCommand>;
 
 // --- to the prepare workers
@@ -99,11 +103,16 @@ struct PreparedMessage {  // a worker's answer
 struct StateMessage {
   protocol::StateChange change;
 };
+// Budgets that later welcomes tell.
+struct BudgetMessage {
+  int64_t kv_bytes = 0;
+  int64_t slots = 0;
+};
 // Serve until this time, so that clients learn the state, send what is buffered, end the io thread.
 struct CloseMessage {
   SteadyTime at;
 };
-using IoMessage = std::variant<OutgoingFrames, PreparedMessage, StateMessage, CloseMessage>;
+using IoMessage = std::variant<OutgoingFrames, PreparedMessage, StateMessage, BudgetMessage, CloseMessage>;
 
 // The io thread waits in epoll, so its queue carries an eventfd.
 class IoInbox {

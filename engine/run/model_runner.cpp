@@ -24,6 +24,18 @@ size_t ModelRunner::unit_end() const {
   return end;
 }
 
+Result<void> ModelRunner::resize(const StepRunnerLimits& limits) {
+  StepLimits wanted = step_.limits();
+  wanted.rows_max = limits.rows_max;
+  wanted.logit_rows_max = limits.logit_rows_max;
+  wanted.items_max = limits.items_max;
+  TRY(step_.resize(wanted));
+  options_.limits.rows_max = limits.rows_max;
+  options_.limits.logit_rows_max = limits.logit_rows_max;
+  options_.limits.items_max = limits.items_max;
+  return {};
+}
+
 bool ModelRunner::run_unit() {
   const size_t end = unit_end();
   if (options_.quantum_us == 0) {

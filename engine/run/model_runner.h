@@ -22,6 +22,8 @@ class ModelRunner final : public StepRunner {
       : step_(step), clock_(clock), options_(options) {}
 
   [[nodiscard]] const StepRunnerLimits& limits() const override { return options_.limits; }
+  Result<void> resize(const StepRunnerLimits& limits) override;
+  [[nodiscard]] int64_t untouched_bytes() const override { return step_.untouched_bytes(); }
   Result<void> begin(std::span<const StepItem> items) override { return step_.begin(items); }
   bool run_unit() override;
   [[nodiscard]] std::span<const float> logits(size_t item, size_t row) const override;

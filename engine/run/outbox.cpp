@@ -17,7 +17,11 @@ void Outbox::event(const RequestKey& key, const protocol::Event& event) {
 }
 
 void Outbox::failed(const RequestKey& key, const Error& error) {
-  frame(key, FrameType::failed, protocol::error_to_json(error));
+  answer(key, FrameType::failed, protocol::error_to_json(error));
+}
+
+void Outbox::answer(const RequestKey& key, FrameType type, const Json& json) {
+  frame(key, type, json);
   of(key.connection).ended.push_back(key.id);
 }
 
@@ -31,6 +35,10 @@ bool Outbox::flush() {
   if (state_) {
     if (!io_.try_push(IoMessage(StateMessage{*state_}))) return false;
     state_.reset();
+  }
+  if (budgets_) {  // before the answer that a client may act on
+    if (!io_.try_push(IoMessage(*budgets_))) return false;
+    budgets_.reset();
   }
   for (auto at = pending_.begin(); at != pending_.end();) {
     IoMessage message(std::move(at->second));

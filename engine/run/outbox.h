@@ -22,13 +22,17 @@ class Outbox {
   void failed(const RequestKey& key, const Error& error);
   // To every connection; a later state replaces one that has not gone out.
   void state(protocol::StateChange change) { state_ = std::move(change); }
+  // To later welcomes; likewise.
+  void budgets(const BudgetMessage& budgets) { budgets_ = budgets; }
+  // A frame that is the one answer to its request.
+  void answer(const RequestKey& key, FrameType type, const Json& json);
   // Any other frame.
   void frame(const RequestKey& key, FrameType type, const Json& json);
   void drop(ConnectionId connection) { pending_.erase(connection); }
 
   // True when nothing is left.
   bool flush();
-  [[nodiscard]] bool empty() const { return pending_.empty() && !state_; }
+  [[nodiscard]] bool empty() const { return pending_.empty() && !state_ && !budgets_; }
 
  private:
   OutgoingFrames& of(ConnectionId connection);
@@ -36,6 +40,7 @@ class Outbox {
   IoInbox& io_;
   std::map<ConnectionId, OutgoingFrames> pending_;
   std::optional<protocol::StateChange> state_;
+  std::optional<BudgetMessage> budgets_;
   std::string payload_;  // reused: one event is written per token
 };
 

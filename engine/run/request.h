@@ -83,6 +83,8 @@ class Request {
   // Tokens that admission reserves room for: what is there and at most kReserveTokensMax to come.
   [[nodiscard]] int64_t tokens_to_reserve() const;
   static constexpr int64_t kReserveTokensMax = 2048;
+  // Prompt and the longest answer that it may still become.
+  [[nodiscard]] int64_t tokens_at_most() const { return prompt_tokens_ + tokens_new_max_; }
 
   // --- slot
   void give_sequence(std::unique_ptr<SequenceState> sequence, SteadyTime now);

@@ -177,6 +177,12 @@ void Server::handle_message(StateMessage& message) {
   }
 }
 
+void Server::handle_message(BudgetMessage& message) {
+  if (!state_.facts) return;
+  state_.facts->kv_bytes = message.kv_bytes;
+  state_.facts->slots = message.slots;
+}
+
 void Server::handle_message(CloseMessage& message) { close_at_ = message.at; }
 
 void Server::flush_all() {

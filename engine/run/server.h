@@ -57,6 +57,7 @@ class Server {
   void handle_message(OutgoingFrames& frames);
   void handle_message(PreparedMessage& message);
   void handle_message(StateMessage& message);
+  void handle_message(BudgetMessage& message);
   void handle_message(CloseMessage& message);
   void flush_all();
   void drop(ConnectionId id, std::string_view reason);
@@ -72,6 +73,7 @@ class Server {
   Result<void> handle_job(Connection& connection, Frame frame);
   Result<void> handle_submit(Connection& connection, const Frame& frame);
   Result<void> handle_stats(Connection& connection, uint64_t id);
+  Result<void> handle_resize(Connection& connection, const Frame& frame);
   Result<void> handle_drain(Connection& connection, uint64_t id);
   void handle_cancel(Connection& connection, uint64_t id);
   void handle_release(Connection& connection, uint64_t id);

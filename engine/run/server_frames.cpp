@@ -21,6 +21,11 @@ Result<protocol::Submit> submit_of(const Frame& frame) {
   return protocol::Submit::from_json(json);
 }
 
+Result<protocol::Resize> resize_of(const Frame& frame) {
+  TRY_ASSIGN(const Json json, payload_of(frame));
+  return protocol::Resize::from_json(json);
+}
+
 }  // namespace
 
 Result<void> Server::handle_frame(Connection& connection, Frame frame) {
@@ -37,12 +42,7 @@ Result<void> Server::handle_frame(Connection& connection, Frame frame) {
     case FrameType::drain: return handle_drain(connection, id);
     case FrameType::cancel: handle_cancel(connection, id); return {};
     case FrameType::release: handle_release(connection, id); return {};
-    case FrameType::resize: {
-      TRY_ASSIGN(const bool taken, take_id(connection, id, IdUse::asking));
-      if (!taken) return {};
-      fail(connection, id, make_error(Errc::invalid_argument, "budgets cannot be resized"));
-      return {};
-    }
+    case FrameType::resize: return handle_resize(connection, frame);
     case FrameType::submit: return handle_submit(connection, frame);
     case FrameType::hello:
     case FrameType::credit: break;
@@ -170,6 +170,21 @@ Result<void> Server::handle_stats(Connection& connection, uint64_t id) {
   stats.resident_bytes = memory.resident_bytes;
   stats.anonymous_bytes = memory.anonymous_bytes;
   connection.queue(FrameType::stats_reply, id, stats.to_json());
+  return {};
+}
+
+Result<void> Server::handle_resize(Connection& connection, const Frame& frame) {
+  const uint64_t id = frame.request_id;
+  TRY_ASSIGN(const bool taken, take_id(connection, id, IdUse::asking));
+  if (!taken) return {};
+  const auto wanted = resize_of(frame);
+  if (!wanted.ok()) {
+    fail(connection, id, wanted.error());
+  } else if (!serving()) {
+    fail(connection, id, make_error(Errc::unavailable, "the model is not loaded"));
+  } else {
+    to_loop(ResizeCommand{.key = {connection.id(), id}, .resize = *wanted});
+  }
   return {};
 }
 

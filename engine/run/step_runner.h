@@ -23,6 +23,12 @@ class StepRunner {
   virtual ~StepRunner() = default;
   [[nodiscard]] virtual const StepRunnerLimits& limits() const = 0;
 
+  // Between steps: other limits of rows, logit rows and items. Errors: exhausted, io; then nothing has
+  // changed.
+  virtual Result<void> resize(const StepRunnerLimits& limits) = 0;
+  // Workspace that is reserved and not resident yet.
+  [[nodiscard]] virtual int64_t untouched_bytes() const = 0;
+
   // Errors as Step::begin.
   virtual Result<void> begin(std::span<const StepItem> items) = 0;
   // Runs one unit; true when it was the last.

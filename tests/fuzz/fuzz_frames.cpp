@@ -49,12 +49,18 @@ class Client {
         return;
       case FrameType::release: connection_.free(id); return;
       case FrameType::stats: h_.push(engine::StatsCommand{{engine::ConnectionId{2}, 1}}); return;
+      case FrameType::resize:
+        if (const auto wanted = walk<protocol::Resize>(*json)) {
+          h_.push(engine::ResizeCommand{{engine::ConnectionId{2}, 2}, *wanted});
+        }
+        return;
       case FrameType::drain: h_.push(engine::DrainCommand{.key = {}, .exit_by = {}}); return;
       case FrameType::hello: walk<protocol::Hello>(*json); return;
       case FrameType::welcome: walk<protocol::Welcome>(*json); return;
       case FrameType::prepared: walk<protocol::Prepared>(*json); return;
       case FrameType::event: walk<protocol::Event>(*json); return;
       case FrameType::stats_reply: walk<protocol::Stats>(*json); return;
+      case FrameType::resized: walk<protocol::Resized>(*json); return;
       case FrameType::tokens: walk<protocol::Tokens>(*json); return;
       case FrameType::text: walk<protocol::Text>(*json); return;
       case FrameType::state: walk<protocol::StateChange>(*json); return;

@@ -75,6 +75,7 @@ class FakeEngine {
   void handle_cancel(Connection& connection, uint64_t id);
   void handle_tokens(Connection& connection, const Frame& frame, const Json& json);
   void handle_drain(Connection& connection, uint64_t id);
+  void handle_resize(Connection& connection, uint64_t id, const Json& json);
   void send_stats(Connection& connection, uint64_t id);
   void step();
   bool step_request(Connection& connection, uint64_t id, Request& request);
@@ -104,6 +105,7 @@ class FakeEngine {
   int64_t failed_ = 0;
   int64_t completion_tokens_ = 0;
   int64_t prompt_tokens_ = 0;
+  int64_t shed_chunk_tokens_ = 0;
   bool exit_when_idle_ = false;
   bool hanging_ = false;
 };

@@ -36,6 +36,7 @@ void FakeEngine::handle(Connection& connection, const Frame& frame) {
     case FrameType::submit: return handle_submit(connection, id, *parsed);
     case FrameType::cancel: return handle_cancel(connection, id);
     case FrameType::stats: return send_stats(connection, id);
+    case FrameType::resize: return handle_resize(connection, id, *parsed);
     case FrameType::drain: return handle_drain(connection, id);
     case FrameType::tokenize:
     case FrameType::detokenize: return handle_tokens(connection, frame, *parsed);
@@ -203,12 +204,36 @@ void FakeEngine::handle_drain(Connection& connection, uint64_t id) {
   if (state_ == EngineState::ready) set_state(EngineState::draining, "drain was asked for");
 }
 
+// Takes every budget at once; "refuse_resize" refuses all, "pending_resize" says that they wait.
+void FakeEngine::handle_resize(Connection& connection, uint64_t id, const Json& json) {
+  const auto wanted = protocol::Resize::from_json(json);
+  if (!wanted.ok()) return connection.fail(id, wanted.error().code, wanted.error().message);
+  const std::string refusal = script_.text("refuse_resize", "");
+  if (!refusal.empty()) return connection.fail(id, errc_from_name(refusal), "refused by the script");
+  options_.kv_bytes = wanted->kv_bytes.value_or(options_.kv_bytes);
+  options_.slots = wanted->slots.value_or(options_.slots);
+  options_.batch_tokens = wanted->batch_tokens.value_or(options_.batch_tokens);
+  shed_chunk_tokens_ = wanted->shed_chunk_tokens.value_or(shed_chunk_tokens_);
+  protocol::Resized now;
+  now.kv_bytes = now.kv_bytes_target = options_.kv_bytes;
+  now.slots = options_.slots;
+  now.running = count(true);
+  now.batch_tokens = options_.batch_tokens;
+  now.shed_chunk_tokens = shed_chunk_tokens_;
+  now.pending = script_.flag("pending_resize");
+  if (now.pending) now.message = "pending by the script";
+  connection.send(FrameType::resized, id, now.to_json());
+}
+
 void FakeEngine::send_stats(Connection& connection, uint64_t id) {
   protocol::Stats stats;
   stats.state = state_;
   stats.running = count(true);
   stats.waiting = count(false);
   stats.slots = options_.slots;
+  stats.kv_bytes_target = options_.kv_bytes;
+  stats.batch_tokens = options_.batch_tokens;
+  stats.shed_chunk_tokens = shed_chunk_tokens_;
   stats.prompt_tokens = prompt_tokens_;
   stats.completion_tokens = completion_tokens_;
   stats.requests_finished = finished_;

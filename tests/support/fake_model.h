@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "engine/run/step_runner.h"
 #include "engine/run/text_side.h"
+#include "memory_budget/ledger.h"
 
 namespace tandem::tests {
 
@@ -131,6 +132,20 @@ class FakeRunner final : public engine::StepRunner {
       : limits_(limits), end_every_(end_every) {}
 
   [[nodiscard]] const engine::StepRunnerLimits& limits() const override { return limits_; }
+
+  // Charges a workspace of 64 bytes a row, where a ledger is given.
+  Result<void> resize(const engine::StepRunnerLimits& limits) override {
+    if (workspace.bytes() > 0) TRY(workspace.resize(64 * limits.rows_max));
+    const int64_t vocab = limits_.vocab;
+    limits_ = limits;
+    limits_.vocab = vocab;
+    return {};
+  }
+  [[nodiscard]] int64_t untouched_bytes() const override { return 0; }
+  void charge(budget::Ledger& ledger) {
+    workspace = ledger.reserve(budget::Tag::workspace, 64 * limits_.rows_max).value();
+  }
+  budget::Reservation workspace;
 
   Result<void> begin(std::span<const engine::StepItem> items) override {
     items_.assign(items.begin(), items.end());

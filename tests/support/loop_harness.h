@@ -24,6 +24,9 @@ struct HarnessOptions {
   int64_t kv_tokens = 1024;  // pages of 32
   int64_t end_every = 0;
   int64_t recurrent_bytes = 64;
+  bool commit = false;
+  int64_t mask_bytes = 0;
+  const engine::BudgetPlanner* planner = nullptr;
 };
 
 struct Seen : TypedAnswer {
@@ -47,16 +50,20 @@ class LoopHarness {
         ledger,
         {.page_bytes = 4096, .recurrent_bytes = options.recurrent_bytes,
          .tokens_max = options.context_tokens},
-        options.kv_tokens / engine::kPageTokens * 4096);
+        options.kv_tokens / engine::kPageTokens * 4096, engine::kExtentBytesDefault,
+        options.commit ? engine::Commit::now : engine::Commit::at_first_use);
     store = std::move(made).value();
+    if (options.commit) TANDEM_CHECK_2(store->keep_states(options.slots).ok(), "states");
     loop = std::make_unique<engine::Loop>(
-        engine::Loop::Parts{text, runner, *store, ledger, inbox, io, clock},
+        engine::Loop::Parts{text, runner, *store, ledger, inbox, io, clock, options.planner},
         engine::LoopOptions{.context_tokens = options.context_tokens,
                             .slots = options.slots,
                             .queue_max = options.queue_max,
                             .batch_tokens = 64 + options.slots + 64,
                             .chunk_tokens = 64,
-                            .seed = 7});
+                            .seed = 7,
+                            .commit = options.commit,
+                            .mask_bytes = options.mask_bytes});
   }
 
   static engine::RequestKey key(uint64_t connection, uint64_t id) {
@@ -116,6 +123,7 @@ class LoopHarness {
   std::vector<uint64_t> ended_order;
   int drained = 0;
   std::optional<protocol::Stats> last_stats;
+  std::optional<protocol::Resized> last_resized;
 
  private:
   void take(engine::IoMessage& message) {
@@ -143,6 +151,10 @@ class LoopHarness {
     const Json json = parse_json(frame.payload).value();
     if (frame.type == FrameType::drained) ++drained;
     if (frame.type == FrameType::stats_reply) last_stats = protocol::Stats::from_json(json).value();
+    if (frame.type == FrameType::resized) {
+      last_resized = protocol::Resized::from_json(json).value();
+      return true;
+    }
     if (frame.type == FrameType::failed) {
       TANDEM_CHECK_2(!request.ended(), "a second end");
       request.error = protocol::error_from_json(json);

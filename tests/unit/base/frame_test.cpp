@@ -80,7 +80,26 @@ TEST_CASE("protocol messages round-trip through their text") {
   REQUIRE(round_trip(Event{finish}).terminal());
   round_trip(Credit{.events = 3});
   round_trip(Tokens{.tokens = {1}, .pieces = {"\xC3"}});
-  round_trip(Stats{.running = 2, .kv_pages_total = 8});
+  round_trip(Stats{.running = 2, .kv_pages_total = 8, .unspent_bytes = 5});
+}
+
+TEST_CASE("a resize says only what changes; an older engine's stats lack the newer numbers") {
+  using protocol::Resize, protocol::Resized, protocol::Stats;
+  const Resize read = round_trip(Resize{.kv_bytes = 7, .slots = {}, .batch_tokens = {}, .shed_chunk_tokens = 0});
+  REQUIRE(read.kv_bytes == 7);
+  REQUIRE_FALSE(read.slots.has_value());
+  REQUIRE(read.shed_chunk_tokens == 0);
+  REQUIRE(Resize{}.to_json().dump() == "{}");
+  for (const char* wrong : {R"({"kv_bytes":0})", R"({"slots":0})", R"({"slots":"4"})",
+                            R"({"batch_tokens":65537})", R"({"shed_chunk_tokens":-1})"}) {
+    REQUIRE_FALSE(Resize::from_json(parse_json(wrong).value()).ok());
+  }
+  REQUIRE(round_trip(Resized{.kv_bytes = 9, .slots = 1, .batch_tokens = 33, .pending = true}).pending);
+  Json older = Stats{.running = 2}.to_json();
+  for (const char* field : {"unspent_bytes", "ledger_kv_bytes", "kv_bytes_target"}) older.erase(field);
+  REQUIRE(Stats::from_json(older).value().running == 2);
+  older.erase("running");
+  REQUIRE_FALSE(Stats::from_json(older).ok());
 }
 
 TEST_CASE("constraints and formats of answers round-trip, and may be absent") {

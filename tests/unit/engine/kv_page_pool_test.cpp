@@ -134,7 +134,7 @@ TEST_CASE("budgeted memory: reservation and mapping live and die together") {
   REQUIRE(memory.ok());
   CHECK(ledger.held(Tag::workspace) == 100'000);
   std::memset(memory->data(), 7, 100'000);
-  memory->discard();
+  memory->clear();
   CHECK(memory->data()[0] == std::byte{0});
   CHECK(memory->data()[99'999] == std::byte{0});
   {

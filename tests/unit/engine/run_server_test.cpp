@@ -170,12 +170,44 @@ TEST_CASE("server: wrong requests get failed and the connection lives") {
   CHECK(refused(FrameType::submit, 2, "not an object: []") != Errc::internal);
   CHECK(refused(FrameType::submit, 2, greedy_of(77, 5).to_json().dump()) == Errc::not_found);
   CHECK(refused(FrameType::tokenize, 3, "{}") == Errc::corrupt);
-  CHECK(refused(FrameType::resize, 4, "{}") == Errc::invalid_argument);
+  CHECK(refused(FrameType::resize, 4, "{\"slots\":0}") == Errc::corrupt);
+  CHECK(refused(FrameType::resize, 4, "no json") == Errc::corrupt);
   CHECK(client.prepare(5, {protocol::PrepareTokens{{1, 9999}}}).error().code ==
         Errc::invalid_argument);
   CHECK(client.prepare_text(6, "").error().code == Errc::invalid_argument);
   CHECK(client.prepare_text(7, std::string(70'000, 'x')).error().code == Errc::too_large);
   CHECK(client.prepare_text(8, "fine").ok());
+}
+
+TEST_CASE("server: a resize is answered, and later welcomes tell the new budgets") {
+  Fixture f;
+  EngineClient client = f.greeted();
+  REQUIRE(client.send_bytes(frame_bytes(FrameType::resize, 4, "{\"slots\":7,\"kv_bytes\":640}")).ok());
+  const auto frame = client.next_of(4);
+  REQUIRE(frame.ok());
+  REQUIRE(frame->type == FrameType::resized);
+  const auto now = protocol::Resized::from_json(parse_json(frame->payload).value());
+  REQUIRE(now.ok());
+  CHECK(now->slots == 7);
+  CHECK(now->kv_bytes == 640);
+  EngineClient second = f.client();
+  const auto welcome = second.hello();
+  REQUIRE(welcome.ok());
+  REQUIRE(welcome->facts.has_value());
+  CHECK(welcome->facts->slots == 7);
+  CHECK(welcome->facts->kv_bytes == 640);
+}
+
+TEST_CASE("server: a resize before the model is loaded is refused") {
+  EngineThreadsOptions options;
+  options.loaded = false;
+  Fixture f(options);
+  EngineClient client = f.client();
+  REQUIRE(client.hello().ok());
+  REQUIRE(client.send_bytes(frame_bytes(FrameType::resize, 4, "{}")).ok());
+  const auto frame = client.next_of(4);
+  REQUIRE(frame.ok());
+  CHECK(protocol::error_from_json(parse_json(frame->payload).value()).code == Errc::unavailable);
 }
 
 TEST_CASE("server: with too many ids open a request fails, its connection lives") {

@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "base/mutex.h"
 #include "service/tenant.h"
 #include "service/tenant_generation.h"
@@ -114,6 +116,36 @@ TEST_CASE("a prepare that nobody waits for any more is released in the engine") 
   REQUIRE(released.has_value());
   CHECK(released->type == FrameType::release);
   CHECK(released->request_id == asked->request_id);
+}
+
+TEST_CASE("a resize is asked with what changes, and its answer is read") {
+  Attached attached;
+  protocol::Resize wanted;
+  wanted.kv_bytes = 4096;
+  const auto answer_with = [&](FrameType type, const Json& json) {
+    Result<protocol::Resized> answer = make_error(Errc::internal, "no answer");
+    std::jthread asking([&] { answer = attached.client.resize(wanted, soon()); });
+    const auto asked = attached.read_frame();
+    REQUIRE(asked.has_value());
+    CHECK(asked->type == FrameType::resize);
+    CHECK(asked->payload == R"({"kv_bytes":4096})");
+    std::string bytes;
+    append_frame(bytes, type, asked->request_id, json.dump());
+    REQUIRE(::send(attached.engine.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0);
+    asking.join();
+    return answer;
+  };
+  const protocol::Resized held{.kv_bytes = 8192, .kv_bytes_target = 4096, .slots = 1,
+                               .batch_tokens = 33, .pending = true, .message = "why"};
+  const auto told = answer_with(FrameType::resized, held.to_json());
+  REQUIRE(told.ok());
+  CHECK(told->pending);
+  CHECK(told->kv_bytes_target == 4096);
+  const auto refused = answer_with(
+      FrameType::failed, protocol::error_to_json(make_error(Errc::exhausted, "no memory")));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::exhausted);
+  CHECK(answer_with(FrameType::text, Json::object()).error().code == Errc::corrupt);
 }
 
 TEST_CASE("an engine that overruns its credit still leaves each choice its terminal") {
