@@ -9,9 +9,18 @@
 namespace tandem::engine {
 namespace {
 
+// So near its end a state's whole mask is hardly ever the one that is wanted: where it is not there yet it is
+// not made.
+constexpr uint32_t kNearTokens = 4;
+
 Error too_ambiguous() {
   return make_error(Errc::exhausted,
                     "the grammar is too ambiguous or nested too deeply at this place of the text");
+}
+
+Result<void> checked(WalkEnd end) {
+  if (end != WalkEnd::whole) return too_ambiguous();
+  return {};
 }
 
 }  // namespace
@@ -52,9 +61,10 @@ Result<bool> GrammarMatcher::accept_bytes(std::string_view bytes) {
   for (const char c : bytes) {
     const size_t from_end = items.size();
     set = stepper.step(*tables_, limits_, frames_, items, 0, from_end, static_cast<uint8_t>(c));
-    if (stepper.overflowed() || items.size() == from_end) {
+    const bool too_much = stepper.overflowed() || stepper.steps() > limits_.steps_max;
+    if (too_much || items.size() == from_end) {
       frames_.truncate(frames_before);
-      if (stepper.overflowed()) return too_ambiguous();
+      if (too_much) return too_ambiguous();
       return false;
     }
     items.erase(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(from_end));
@@ -99,34 +109,38 @@ Result<void> GrammarMatcher::mask(MaskCache& cache, std::span<uint64_t> words, i
   }
   const uint32_t frames_before = frames_.size();
   cache.scratch().clear();
+  WalkResult found{.words = words, .ends = {}, .steps_left = limits_.steps_max};
   Result<void> result;
   for (size_t i = 0; i < kernel_count_ && result.ok(); ++i) {
-    result = add_state(cache, items_[i], budget, words);
+    result = add_state(cache, items_[i], budget, found);
   }
   frames_.truncate(frames_before);
   return result;
 }
 
 Result<void> GrammarMatcher::add_state(MaskCache& cache, const StackItem& item, uint32_t budget,
-                                       std::span<uint64_t> words) {
+                                       WalkResult& result) {
   if (tables_->info(item.state).tail) return {};
   TrieWalk& walk = cache.scratch();
-  const MaskCache::Entry& entry = cache.entry(*tables_, item.state);
-  WalkResult result{.words = words};
-  if (entry.walk ||
-      add_costs(entry.tokens_to_end_max, frames_.tokens_to_end(item.frame)) > budget) {
-    if (!walk.run(*tables_, frames_, std::span(&item, 1), 0, budget, result)) return too_ambiguous();
-    return {};
+  const uint32_t frame_tokens = frames_.tokens_to_end(item.frame);
+  const uint32_t least = add_costs(tables_->info(item.state).tokens_to_end, frame_tokens);
+  if (budget < add_costs(least, kNearTokens) && !cache.has(*tables_, item.state)) {
+    return checked(walk.run(*tables_, frames_, std::span(&item, 1), 0, budget, result));
   }
-  entry.add_to(words);
-  if (entry.ends.empty()) return {};
+  const MaskCache::Entry* entry = cache.entry(*tables_, item.state, result.steps_left);
+  if (entry == nullptr) return too_ambiguous();
+  if (entry->walk ||
+      add_costs(entry->tokens_to_end_max, frame_tokens) > budget) {
+    return checked(walk.run(*tables_, frames_, std::span(&item, 1), 0, budget, result));
+  }
+  entry->add_to(result.words);
+  if (entry->ends.empty()) return {};
   std::vector<StackItem> outer;
   for (const StackItem& link : frames_.links(item.frame)) {
     if (link.state != FrameStore::kEndState) outer.push_back(link);
   }
   if (outer.empty()) return {};
-  if (!walk.run_below(*tables_, frames_, outer, entry.ends, budget, result)) return too_ambiguous();
-  return {};
+  return checked(walk.run_below(*tables_, frames_, outer, entry->ends, budget, result));
 }
 
 }  // namespace tandem::engine

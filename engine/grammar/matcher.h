@@ -24,8 +24,8 @@
 // Tokens of the mask are exactly those after whose bytes the text can still be completed within tokens_left
 // (as tokens_to_end() counts), and the end-of-generation tokens exactly when can_end().
 //
-// Errors: exhausted, when a limit of the stacks is met (ambiguity or nesting beyond any reason); the matcher
-// is unchanged then, and the answer cannot go on.
+// Errors: exhausted, when a limit of the stacks or of the steps of one mask or token is met (ambiguity or nesting
+// beyond any reason); the matcher is unchanged then, the words are of no use, and the answer cannot go on.
 #pragma once
 
 #include <cstdint>
@@ -66,7 +66,7 @@ class GrammarMatcher {
 
  private:
   [[nodiscard]] Result<void> add_state(MaskCache& cache, const StackItem& item, uint32_t budget,
-                                       std::span<uint64_t> words);
+                                       WalkResult& result);
   void take(std::vector<StackItem> items, const StackStepper::Set& set);
 
   const MatcherTables* tables_;

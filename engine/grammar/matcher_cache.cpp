@@ -36,16 +36,19 @@ size_t MaskCache::Entry::memory_bytes() const {
 MaskCache::MaskCache(const TokenTrie& trie, const MaskCacheLimits& limits)
     : trie_(trie), limits_(limits) {}
 
-const MaskCache::Entry& MaskCache::entry(const MatcherTables& tables, uint32_t state) {
+const MaskCache::Entry* MaskCache::entry(const MatcherTables& tables, uint32_t state,
+                                         uint64_t& steps_left) {
   CHECK(&tables.trie() == &trie_);
   const Key key{tables.id(), state};
-  if (const auto found = young_.find(key); found != young_.end()) return found->second;
+  if (const auto found = young_.find(key); found != young_.end()) return &found->second;
   Entry fresh;
   if (auto node = old_.extract(key); !node.empty()) {
     fresh = std::move(node.mapped());
     old_bytes_ -= fresh.memory_bytes();
   } else {
-    fresh = fill(tables, state);
+    std::optional<Entry> filled = fill(tables, state, steps_left);
+    if (!filled) return nullptr;
+    fresh = *std::move(filled);
   }
   const size_t bytes = fresh.memory_bytes();
   if (young_bytes_ + bytes > limits_.bytes_max / 2) {
@@ -55,7 +58,7 @@ const MaskCache::Entry& MaskCache::entry(const MatcherTables& tables, uint32_t s
     young_bytes_ = 0;
   }
   young_bytes_ += bytes;
-  return young_.emplace(key, std::move(fresh)).first->second;
+  return &young_.emplace(key, std::move(fresh)).first->second;
 }
 
 MaskCache::Work& MaskCache::work_for(const MatcherTables& tables) {
@@ -72,16 +75,19 @@ MaskCache::Work& MaskCache::work_for(const MatcherTables& tables) {
   return *found;
 }
 
-MaskCache::Entry MaskCache::fill(const MatcherTables& tables, uint32_t state) {
+std::optional<MaskCache::Entry> MaskCache::fill(const MatcherTables& tables, uint32_t state,
+                                                uint64_t& steps_left) {
   ++fills_;
   Entry out;
   Work& work = work_for(tables);
   out.words.assign(trie_.mask_words(), 0);
-  WalkResult result{.words = out.words, .wants_ends = true, .ends_max = kEndsMax};
+  WalkResult result{.words = out.words, .wants_ends = true, .ends_max = kEndsMax, .ends = {}, .steps_left = steps_left};
   const StackItem start{.state = state, .frame = FrameStore::kRoot};
-  const bool whole = work.walk.run(tables, work.frames, std::span(&start, 1), 0, kCostMany, result);
-  if (!whole) work.walk.clear();
-  out.walk = !whole || result.ends_full;
+  const WalkEnd end = work.walk.run(tables, work.frames, std::span(&start, 1), 0, kCostMany, result);
+  steps_left = result.steps_left;
+  if (end != WalkEnd::whole) work.walk.clear();
+  if (end == WalkEnd::out_of_steps) return std::nullopt;
+  out.walk = end == WalkEnd::limit_met || result.ends_full;
   if (out.walk) {
     out.words = {};
     return out;

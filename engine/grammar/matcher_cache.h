@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -34,8 +35,14 @@ class MaskCache {
     [[nodiscard]] size_t memory_bytes() const;
   };
 
-  // Valid until the next call.
-  const Entry& entry(const MatcherTables& tables, uint32_t state);
+  // Valid until the next call. A fill takes from `steps_left`; null: they were not enough, nothing is kept of
+  // the entry, and with as many again it is filled.
+  const Entry* entry(const MatcherTables& tables, uint32_t state, uint64_t& steps_left);
+
+  [[nodiscard]] bool has(const MatcherTables& tables, uint32_t state) const {
+    const Key key{tables.id(), state};
+    return young_.contains(key) || old_.contains(key);
+  }
 
   // For walks of a matcher, cleared before use.
   [[nodiscard]] TrieWalk& scratch() { return scratch_; }
@@ -65,7 +72,7 @@ class MaskCache {
     TrieWalk walk;
   };
   Work& work_for(const MatcherTables& tables);
-  Entry fill(const MatcherTables& tables, uint32_t state);
+  std::optional<Entry> fill(const MatcherTables& tables, uint32_t state, uint64_t& steps_left);
 
   const TokenTrie& trie_;
   MaskCacheLimits limits_;

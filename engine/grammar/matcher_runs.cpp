@@ -152,7 +152,8 @@ class RunFinder {
     const Grammar::Edge* next = widest_[edge->target];
     if (next == nullptr || (wide && !wide_[edge->target])) return false;
     return contains(grammar_.sets()[next->set], grammar_.sets()[edge->set]) &&
-           tokens_on_way(edge->target, wide) <= tokens_on_way(state, wide);
+           tokens_on_way(edge->target, wide) <= tokens_on_way(state, wide) &&
+           tokens_on_way(edge->target, false) <= tokens_on_way(state, false);
   }
   [[nodiscard]] bool runs(uint32_t state, bool wide) const {
     return widest_[state] != nullptr && (!wide || wide_[state]);
@@ -185,7 +186,7 @@ class RunFinder {
     if (goes_on(state, wide)) {  // on a circle all sets are equal, and so are the costs
       const uint8_t next = circle ? kEndless : wide ? target.wide_run : target.run;
       run = next == kEndless ? kEndless : static_cast<uint8_t>(next + 1);
-    } else if (target.tokens_to_end > tokens_on_way(state, wide)) {
+    } else if (target.tokens_to_end > info.tokens_to_end) {
       run = 0;
     }
     if (wide) {

@@ -66,7 +66,6 @@ uint32_t StackSets::find_next(const MatcherTables& tables, FrameStore& frames, u
   }
   const size_t first = items_.size();
   const size_t from = sets_[set].first_item;
-  steps_ += sets_[set].item_count;
   const StackStepper::Set closed =
       stepper_.step(tables, limits_, frames, items_, from, from + sets_[set].item_count, byte);
   const uint32_t next = items_.size() == first ? kDead : intern(tables, frames, first, closed);
@@ -78,7 +77,6 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
                            const StackStepper::Set& closed) {
   overflowed_ = overflowed_ || stepper_.overflowed();
   const auto items = std::span<const StackItem>(items_).subspan(first);
-  steps_ += items.size();
   uint64_t hash = items.size();
   for (const StackItem& item : items) {
     hash = (hash ^ (uint64_t{item.state} << 32 | item.frame)) * 0x9E3779B97F4A7C15u;
@@ -100,6 +98,10 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
           .tokens_to_end = closed.tokens_to_end,
           .run_tokens = closed.tokens_to_end,  // of a run of no bytes
           .can_end = closed.can_end};
+  // What items call is part of their own holds.
+  for (const StackItem& item : items.first(closed.kernel_count)) {
+    set.hold_classes |= tables.info(item.state).hold_classes;
+  }
   for (const StackItem& item : items) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
     const uint32_t frame_tokens = frames.tokens_to_end(item.frame);
@@ -112,6 +114,7 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
       set.wide_run = info.wide_run;
       set.wide_outside = info.run_outside;
       set.wide_tokens = add_costs(info.wide_tokens, frame_tokens);
+      set.wide_whole_tokens = add_costs(info.tokens_to_end, frame_tokens);
     }
   }
   sets_.push_back(set);

@@ -27,6 +27,9 @@ class StackSets {
     uint32_t run_tokens = 0;
     uint32_t wide_outside = UINT32_MAX;
     uint32_t wide_tokens = 0;
+    uint32_t wide_whole_tokens = 0;  // the same between characters
+    // No byte of other classes leads to fewer than tokens_to_end.
+    uint32_t hold_classes = 0;
     uint32_t row = UINT32_MAX;
     uint8_t run = 0;
     uint8_t wide_run = 0;
@@ -53,9 +56,8 @@ class StackSets {
 
   // A limit was met: sets lack items.
   [[nodiscard]] bool overflowed() const { return overflowed_; }
-  // Items moved since the last clear().
-  [[nodiscard]] uint64_t steps() const { return steps_; }
-  void clear_steps() { steps_ = 0; }
+  // As the stepper counts them.
+  [[nodiscard]] uint64_t steps() const { return stepper_.steps(); }
   [[nodiscard]] size_t memory_bytes() const;
 
  private:
@@ -78,7 +80,6 @@ class StackSets {
   std::vector<uint32_t> rows_;
   std::vector<uint32_t> slots_;  // open addressing; set + 1, 0: free
   bool overflowed_ = false;
-  uint64_t steps_ = 0;
 };
 
 }  // namespace tandem::engine

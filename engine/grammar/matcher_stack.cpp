@@ -141,7 +141,10 @@ void StackStepper::add_returns(const FrameStore& frames, std::vector<StackItem>&
                                Set& set) {
   for (size_t i = first; i < items.size(); ++i) {  // grows on the way
     if (!tables_->info(items[i].state).ends) continue;
-    for (const StackItem& link : frames.links(items[i].frame)) {
+    if (overflowed_) return;
+    const auto links = frames.links(items[i].frame);
+    steps_ += links.size();
+    for (const StackItem& link : links) {
       if (link.state == FrameStore::kEndState) {
         set.can_end = true;
       } else {
@@ -168,7 +171,9 @@ void StackStepper::add_calls(std::vector<StackItem>& items, size_t first) {
   for (size_t i = first; i < items.size(); ++i) {
     const StackItem item = items[i];
     if (!tables_->info(item.state).calls) continue;
-    for (const Grammar::Edge& edge : grammar.edges(item.state)) {
+    const auto edges = grammar.edges(item.state);
+    steps_ += edges.size();
+    for (const Grammar::Edge& edge : edges) {
       if (edge.rule < 0) continue;
       const auto rule = static_cast<uint32_t>(edge.rule);
       const uint32_t start = grammar.rule_start(rule);
@@ -203,6 +208,7 @@ void StackStepper::make_new_frames(FrameStore& frames) {
         links_.push_back(link);
       }
     }
+    steps_ += links_.size();
     std::sort(links_.begin(), links_.end());
     links_.erase(std::unique(links_.begin(), links_.end()), links_.end());
     uint32_t least = kCostNever;
@@ -242,6 +248,7 @@ StackStepper::Set StackStepper::close(const MatcherTables& tables, const StackLi
       if ((items[i].frame & kNew) != 0) items[i].frame = new_frames_[items[i].frame & ~kNew].frame;
     }
   }
+  steps_ += items.size() - first;
   set.tokens_to_end = kCostNever;
   for (size_t i = first; i < items.size(); ++i) {
     set.tokens_to_end = std::min(set.tokens_to_end,
@@ -260,11 +267,13 @@ StackStepper::Set StackStepper::step(const MatcherTables& tables, const StackLim
     const StackItem item = items[i];
     const uint32_t layout = tables.info(item.state).layout;
     const auto edges = grammar.edges(item.state);
+    ++steps_;
     if (layout != MatcherTables::kNoLayout) {
       const uint8_t edge = tables.edge_of_byte(layout, byte);
       if (edge != MatcherTables::kNoEdge) items.push_back({edges[edge].target, item.frame});
       continue;
     }
+    steps_ += edges.size();
     for (const Grammar::Edge& edge : edges) {
       if (edge.rule < 0 && grammar.sets()[edge.set].has(byte)) {
         items.push_back({edge.target, item.frame});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/grammar/grammar_cost.h"
+#include "engine/grammar/matcher_holds.h"
 #include "engine/grammar/matcher_runs.h"
 
 namespace tandem::engine {
@@ -49,6 +50,7 @@ Result<MatcherTables> MatcherTables::build(Grammar grammar, const TokenTrie& tri
   }
   tables.find_layouts();
   find_runs(tables.grammar_, tables.infos_);
+  find_holds(tables.grammar_, tables.infos_);
   return tables;
 }
 

@@ -33,8 +33,12 @@ struct MatcherStateInfo {
   // more tokens_to_end. run_outside: the byte classes (TokenTrie) that are not wholly in the set.
   uint32_t run_outside = UINT32_MAX;
   // The same for `wide_run` characters: bytes of the run's set, or well-formed UTF-8 of several bytes, the
-  // last of them perhaps cut; wide_tokens: no state on the way has more tokens_to_end.
+  // last of them perhaps cut; wide_tokens: no state on the way has more tokens_to_end. Between characters none
+  // has more than this state.
   uint32_t wide_tokens = 0;
+  // As long as no byte is of one of these classes, whatever the bytes are, the text does not come nearer to the end of
+  // the rule than it is here.
+  uint32_t hold_classes = 0;
   uint8_t wide_run = 0;
   uint8_t run = 0;
   bool calls = false;  // some edge calls a rule

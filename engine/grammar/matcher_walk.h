@@ -10,7 +10,13 @@
 
 namespace tandem::engine {
 
-// Takes what a walk finds.
+enum class WalkEnd : uint8_t {
+  whole,
+  limit_met,    // of the stacks: there it would always end
+  out_of_steps  // with more of them it would go on
+};
+
+// Takes what a walk finds, and what it may cost.
 struct WalkResult {
   std::span<uint64_t> words;       // bits of the allowed tokens are set, none is cleared
   uint32_t tokens_to_end_max = 0;  // no allowed token leaves more to do
@@ -20,6 +26,7 @@ struct WalkResult {
   size_t ends_max = 0;
   bool ends_full = false;
   std::vector<uint32_t> ends;
+  uint64_t steps_left = UINT64_MAX;  // counts down: nodes, and what moves in sets
 };
 
 // What walks of one grammar share: sets of stacks found on the way, over one store of frames.
@@ -31,13 +38,13 @@ class TrieWalk {
   void clear() { sets_.clear(); }
 
   // Below node `top` of the trie, from the set that the items close to. A token is allowed when some stack
-  // lives after it and needs no more than `tokens_left` tokens to the end. False: a limit was met, the
-  // result is not complete.
-  bool run(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
+  // lives after it and needs no more than `tokens_left` tokens to the end. The result is complete only where
+  // the walk is whole.
+  WalkEnd run(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
            uint32_t top, uint32_t tokens_left, WalkResult& result);
   // The same below each of the nodes.
-  bool run_below(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
-                 std::span<const uint32_t> tops, uint32_t tokens_left, WalkResult& result);
+  WalkEnd run_below(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
+                    std::span<const uint32_t> tops, uint32_t tokens_left, WalkResult& result);
 
   [[nodiscard]] size_t memory_bytes() const { return sets_.memory_bytes(); }
 
@@ -46,9 +53,25 @@ class TrieWalk {
     set,    // bits of allowed tokens are set
     clear,  // bits of other tokens are cleared: for where most are allowed
   };
-  bool walk(const MatcherTables& tables, FrameStore& frames, uint32_t top, uint32_t tokens_left,
-            Marking marking, std::span<uint64_t> words, WalkResult& result);
-  [[nodiscard]] bool allows_most() const;
+  // One walk in hand.
+  struct Task {
+    const MatcherTables& tables;
+    FrameStore& frames;
+    uint32_t tokens_left = 0;
+    Marking marking = Marking::set;
+    std::span<uint64_t> words;
+    WalkResult& result;
+    uint64_t nodes = 0;  // looked at
+    uint64_t steps_before = 0;
+  };
+  WalkEnd walk(Task& task, uint32_t top);
+  // What the marking has to do for tokens that are allowed, and for those that are not.
+  static void take(const Task& task, std::span<const int32_t> tokens, uint32_t tokens_to_end);
+  static void drop(const Task& task, std::span<const int32_t> tokens);
+  static void keep_end(const Task& task, uint32_t node);
+  void take_but_cut(Task& task, uint32_t node, uint32_t from);
+  [[nodiscard]] WalkEnd state_of(const Task& task) const;
+  [[nodiscard]] bool allows_most(uint32_t tokens_left) const;
   void make_room(uint32_t depth);
 
   StackSets sets_;

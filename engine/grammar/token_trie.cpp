@@ -189,12 +189,20 @@ void TokenTrie::find_wide_nodes() {
     const uint8_t before = path[size_t{node.depth} - 1];
     states[i] = path[node.depth] = next(before, node.byte);
     node.wide = before == kWhole && node.byte >= 0x80;
+    if (states[i] == kWhole || states[i] == kBad) continue;
+    for (uint32_t t = node.tokens_first; t < nodes_[i + 1].tokens_first; ++t) cut_.push_back(t);
   }
   uint32_t bad = UINT32_MAX;  // the first malformed node behind the one in hand
   for (uint32_t i = count; i-- > 1;) {
     if (states[i] == kBad) bad = i;
     nodes_[i].wide = nodes_[i].wide && bad >= nodes_[i].subtree_end;
   }
+}
+
+std::span<const uint32_t> TokenTrie::cut_in_subtree(uint32_t i) const {
+  const auto first = std::ranges::lower_bound(cut_, nodes_[i].tokens_first);
+  const auto last = std::ranges::lower_bound(cut_, nodes_[nodes_[i].subtree_end].tokens_first);
+  return {first, last};
 }
 
 uint32_t TokenTrie::find_child(uint32_t parent, uint8_t byte) const {
@@ -218,6 +226,7 @@ bool TokenTrie::is_end_token(int32_t token) const {
 
 size_t TokenTrie::memory_bytes() const {
   return nodes_.capacity() * sizeof(Node) + tokens_.capacity() * sizeof(int32_t) + bytes_.capacity() +
+         cut_.capacity() * sizeof(uint32_t) +
          offsets_.capacity() * sizeof(uint32_t) + all_tokens_.capacity() * sizeof(uint64_t) + end_tokens_.capacity() * sizeof(int32_t);
 }
 

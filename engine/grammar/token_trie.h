@@ -65,6 +65,8 @@ class TokenTrie {
     return tokens().subspan(nodes_[i].tokens_first,
                             nodes_[nodes_[i].subtree_end].tokens_first - nodes_[i].tokens_first);
   }
+  // Places in tokens() of the subtree's tokens that are UTF-8, but for their last character, which is cut.
+  [[nodiscard]] std::span<const uint32_t> cut_in_subtree(uint32_t i) const;
   // The child of `parent` for this byte; 0: none.
   [[nodiscard]] uint32_t find_child(uint32_t parent, uint8_t byte) const;
 
@@ -96,6 +98,7 @@ class TokenTrie {
 
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
+  std::vector<uint32_t> cut_;  // ascending
   std::vector<uint64_t> all_tokens_;
   std::vector<int32_t> end_tokens_;
   ByteSet single_bytes_;

@@ -1,18 +1,22 @@
 // Cost of constrained output over a real vocabulary:
 //
-//   grammar_bench FILE [--repeats N]        FILE: a GGUF file, of which only the tokenizer is used
+//   grammar_bench FILE [--repeats N] [--schemas LINES]
 //
-// Each case is a grammar and a text of it, walked token by token as the tokenizer splits it. One JSON line a
-// case: milliseconds to build grammar and tables, microseconds of the mask of each token with an empty
-// cache of masks (cold: a grammar's first answer) and a full one (warm: a later answer), of a mask near
-// the token limit (tight), and of accepting a token. Medians, 99th percentiles and maxima of
-// processor time over all tokens and repeats.
+// FILE: a GGUF file, of which only the tokenizer is used; LINES: more cases, each line an object with `name`
+// and `schema`. Each case is a grammar and mostly a text of it, walked token by token as the tokenizer splits
+// it. One JSON line a case: milliseconds to build grammar and tables, microseconds of the mask of each
+// token with an empty cache of masks (cold: a grammar's first answer) and a full one (warm: a later answer),
+// near the token limit (tight: the text's tokens with 0 to 8 more left than the shortest end needs; end: random
+// answers of so many tokens altogether; both with the cache empty at first), and of accepting a
+// token. Medians, 99th percentiles and maxima of processor time over all tokens and repeats.
 #include <time.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -144,22 +148,48 @@ std::vector<Case> cases() {
   return out;
 }
 
-// One walk along the text; false when the grammar does not take it.
-bool walk(const MatcherTables& tables, const std::vector<int32_t>& tokens, MaskCache& cache, bool tight,
+// Tokens more than the shortest end needs, in what is measured near it.
+constexpr int64_t kMoreMax = 8;
+
+// One walk along the text; false when the grammar does not take it. more < 0: without a token limit.
+bool walk(const MatcherTables& tables, const std::vector<int32_t>& tokens, MaskCache& cache, int64_t more,
           Times& masks, Times& accepts) {
   GrammarMatcher matcher(tables);
   std::vector<uint64_t> words(cache.trie().mask_words());
   for (const int32_t token : tokens) {
     const auto start = now_us();
-    const int64_t left = tight ? matcher.tokens_to_end() + 3 : GrammarMatcher::kNoLimit;
+    const int64_t left = more >= 0 ? matcher.tokens_to_end() + more : GrammarMatcher::kNoLimit;
     const auto result = matcher.mask(cache, words, left);
     masks.us.push_back(us_since(start));
     const auto bit = static_cast<size_t>(token);
-    if (!result.ok() || (!tight && (words[bit / 64] >> (bit % 64) & 1) == 0)) return false;
+    if (!result.ok() || (more < 0 && (words[bit / 64] >> (bit % 64) & 1) == 0)) return false;
     const auto accept_start = now_us();
     const auto fits = matcher.accept_token(token);
     accepts.us.push_back(us_since(accept_start));
     if (!fits.ok() || !*fits) return false;
+  }
+  return matcher.can_end();
+}
+
+// A random answer within its limit; false when it did not end in time.
+bool walk_to_end(const MatcherTables& tables, MaskCache& cache, int64_t more, std::mt19937_64& random, Times& masks) {
+  GrammarMatcher matcher(tables);
+  std::vector<uint64_t> words(cache.trie().mask_words());
+  for (int64_t left = tables.tokens_min() + more; left > 0; --left) {
+    const auto start = now_us();
+    const auto result = matcher.mask(cache, words, left);
+    masks.us.push_back(us_since(start));
+    std::vector<int32_t> allowed;
+    for (size_t i = 0; i < words.size(); ++i) {
+      for (uint64_t word = words[i]; word != 0; word &= word - 1) {
+        allowed.push_back(static_cast<int32_t>(i * 64 + static_cast<size_t>(__builtin_ctzll(word))));
+      }
+    }
+    if (!result.ok() || allowed.empty()) return false;
+    const int32_t token = allowed[random() % allowed.size()];
+    const auto fits = matcher.accept_token(token);
+    if (!fits.ok() || !*fits) return false;
+    if (cache.trie().is_end_token(token)) return true;
   }
   return matcher.can_end();
 }
@@ -173,17 +203,25 @@ Json run_case(const Case& one, const Tokenizer& tokenizer, const TokenTrie& trie
   start = now_us();
   const auto tables = MatcherTables::build(*std::move(grammar), trie);
   const double tables_us = us_since(start);
-  const auto tokens = tokenizer.encode(one.text);
+  const auto tokens = tokenizer.encode(one.text);  // none: a case without a text
   if (!tables.ok() || !tokens.ok()) return Json::object({{"case", one.name}, {"error", "no tables or tokens"}});
-  Times cold, warm, tight, accepts;
+  Times cold, warm, tight, end, accepts;
   uint64_t fills = 0;
   bool fits = true;
   size_t cache_bytes = 0;
+  std::mt19937_64 random(1);
   for (int i = 0; i < repeats; ++i) {
+    for (int64_t more = 0; more <= kMoreMax; ++more) {
+      MaskCache near_cache(trie);
+      Times unused;
+      fits = fits && (tokens->empty() || walk(*tables, *tokens, near_cache, more, tight, unused));
+      MaskCache end_cache(trie);
+      fits = fits && walk_to_end(*tables, end_cache, more, random, end);
+    }
+    if (tokens->empty()) continue;
     MaskCache cache(trie);
-    fits = fits && walk(*tables, *tokens, cache, false, cold, accepts);
-    fits = fits && walk(*tables, *tokens, cache, false, warm, accepts);
-    fits = fits && walk(*tables, *tokens, cache, true, tight, accepts);
+    fits = fits && walk(*tables, *tokens, cache, -1, cold, accepts);
+    fits = fits && walk(*tables, *tokens, cache, -1, warm, accepts);
     fills = cache.fills();
     cache_bytes = cache.memory_bytes();
   }
@@ -192,13 +230,32 @@ Json run_case(const Case& one, const Tokenizer& tokenizer, const TokenTrie& trie
                        {"tokens_min", static_cast<int64_t>(tables->tokens_min())}, {"fills", fills},
                        {"cache_kib", static_cast<int64_t>(cache_bytes / 1024)},
                        {"cold", cold.summary()}, {"warm", warm.summary()}, {"tight", tight.summary()},
-                       {"accept", accepts.summary()}});
+                       {"end", end.summary()}, {"accept", accepts.summary()}});
+}
+
+bool add_schemas(const char* path, std::vector<Case>& out) {
+  std::ifstream file(path);
+  std::string line;
+  size_t added = 0;
+  for (; std::getline(file, line); ++added) {
+    const auto parsed = tandem::parse_json(line);
+    const Json* schema = parsed.ok() ? parsed->find("schema") : nullptr;
+    const Json* name = parsed.ok() ? parsed->find("name") : nullptr;
+    if (schema == nullptr || name == nullptr || !name->is_string()) return false;
+    out.push_back(by_schema(name->as_string(), schema->dump(), ""));
+  }
+  return added > 0;
 }
 
 int run(int argc, char** argv) {
   int repeats = 5;
+  std::vector<Case> all = cases();
   for (int i = 2; i + 1 < argc; ++i) {
     if (std::string_view(argv[i]) == "--repeats") repeats = std::max(1, std::atoi(argv[i + 1]));
+    if (std::string_view(argv[i]) == "--schemas" && !add_schemas(argv[i + 1], all)) {
+      std::fprintf(stderr, "%s: not lines with name and schema\n", argv[i + 1]);
+      return 1;
+    }
   }
   const auto file = argc > 1 ? tandem::engine::GgufFile::open(argv[1])
                              : tandem::make_error(tandem::Errc::invalid_argument, "grammar_bench FILE");
@@ -220,7 +277,7 @@ int run(int argc, char** argv) {
                                         {"trie_ms", trie_us / 1000}});
   std::printf("%s\n", vocabulary.dump().c_str());
   bool all_fit = true;
-  for (const Case& one : cases()) {
+  for (const Case& one : all) {
     const Json line = run_case(one, *tokenizer, trie, repeats);
     const Json* fits = line.find("fits");
     all_fit = all_fit && fits != nullptr && fits->as_bool();

@@ -1,5 +1,6 @@
 // Masks over a real vocabulary, token by token against plain stacks: the tiny hybrid's tokenizer, which
 // ships with the sources, and Qwen2.5's where it is cached.
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -32,6 +33,8 @@ std::filesystem::path cached(const std::string& file) {
                                          : std::filesystem::path(home != nullptr ? home : "/") / ".cache";
   return base / "tandem" / "models" / file;
 }
+
+constexpr const char* kQwen = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf";
 
 std::filesystem::path shipped() {
   const char* root = std::getenv("TANDEM_SOURCE_DIR");
@@ -78,6 +81,13 @@ class PlainMasks {
   std::map<std::string, std::vector<int32_t>> sorted_;
 };
 
+std::string text_of_people() {
+  return R"([{"name": "A\u00e9b", "role":"admin", "scores": [1.5,0, -2e3], "note":"a \"\u0041)"
+         "\xE4\xBD\xA0\xC3\xA9 z"
+         R"(", "any": {"k": ["\n)"
+         "\xE4\xBD\xA0\xF0\x9F\x98\x80 word\", null, true, {\"x\":\"\"}]}}]";
+}
+
 Grammar people() {
   tandem::engine::GrammarBuilder builder;
   JsonRules json(builder);
@@ -91,23 +101,64 @@ Grammar people() {
   return *std::move(grammar);
 }
 
-void check_vocabulary(const std::filesystem::path& path, size_t positions_min) {
+Tokenizer tokenizer_of(const std::filesystem::path& path) {
   const auto file = GgufFile::open(path.string());
   REQUIRE(file.ok());
-  const auto tokenizer = Tokenizer::from_gguf(file->metadata());
+  auto tokenizer = Tokenizer::from_gguf(file->metadata());
   REQUIRE(tokenizer.ok());
-  const TokenTrie trie = TokenTrie::from_tokenizer(*tokenizer);
+  return *std::move(tokenizer);
+}
+
+// Every token by itself, with the counts of a copy.
+void check_limit(const GrammarMatcher& matcher, int64_t left, const TokenTrie& trie, std::span<const uint64_t> words) {
+  const int64_t budget = std::max<int64_t>(left, matcher.tokens_to_end()) - 1;
+  for (int32_t token = 0; token < static_cast<int32_t>(trie.vocab_size()); ++token) {
+    if (trie.is_end_token(token)) continue;
+    bool want = false;
+    if (!trie.token_bytes(token).empty()) {
+      GrammarMatcher copy = matcher;
+      const Result<bool> fits = copy.accept_token(token);
+      REQUIRE(fits.ok());
+      want = *fits && int64_t{copy.tokens_to_end()} <= budget;
+    }
+    const bool has = (words[static_cast<size_t>(token) / 64] >> (static_cast<size_t>(token) % 64) & 1) != 0;
+    if (has != want) FAIL("token " << token << " '" << trie.token_bytes(token) << "' want " << want);
+  }
+}
+
+// Near the end each mask has the tokens after which the rest still fits, and no other.
+void check_near_end(const std::filesystem::path& path, size_t every) {
+  const Tokenizer tokenizer = tokenizer_of(path);
+  const TokenTrie trie = TokenTrie::from_tokenizer(tokenizer);
+  const Result<MatcherTables> tables = MatcherTables::build(people(), trie);
+  REQUIRE(tables.ok());
+  const std::string text = text_of_people();
+  std::vector<uint64_t> words(trie.mask_words());
+  for (size_t at = 0; at < text.size(); at += every) {
+    for (int64_t more = 0; more < 5; ++more) {
+      if (every > 1 && static_cast<size_t>(more) % 3 != at % 3) continue;
+      GrammarMatcher matcher(*tables);
+      REQUIRE(*matcher.accept_bytes(text.substr(0, at)));
+      MaskCache cache(trie);
+      if (more % 2 == 1) REQUIRE(matcher.mask(cache, words).ok());  // so that the state's whole mask is there
+      CAPTURE(at, more);
+      const int64_t left = matcher.tokens_to_end() + more;
+      REQUIRE(matcher.mask(cache, words, left).ok());
+      check_limit(matcher, left, trie, words);
+    }
+  }
+}
+
+void check_vocabulary(const std::filesystem::path& path, size_t positions_min) {
+  const Tokenizer tokenizer = tokenizer_of(path);
+  const TokenTrie trie = TokenTrie::from_tokenizer(tokenizer);
   const PlainMasks plain_masks(trie);
   const Grammar grammar = people();
   const Result<MatcherTables> tables = MatcherTables::build(grammar, trie);
   REQUIRE(tables.ok());
   MaskCache cache(trie);
-  const std::string text =
-      R"([{"name": "A\u00e9b", "role":"admin", "scores": [1.5,0, -2e3], "note":"a \"\u0041)"
-      "\xE4\xBD\xA0\xC3\xA9 z"
-      R"(", "any": {"k": ["\n)"
-      "\xE4\xBD\xA0\xF0\x9F\x98\x80 word\", null, true, {\"x\":\"\"}]}}]";
-  const auto tokens = tokenizer->encode(text);
+  const std::string text = text_of_people();
+  const auto tokens = tokenizer.encode(text);
   REQUIRE(tokens.ok());
   GrammarMatcher matcher(*tables);
   PlainStacks plain(grammar);
@@ -158,13 +209,80 @@ void check_vocabulary(const std::filesystem::path& path, size_t positions_min) {
 
 TEST_CASE("masks over the tiny hybrid's vocabulary") { check_vocabulary(shipped(), 20); }
 
+bool qwen_is_there() {
+  if (std::filesystem::exists(cached(kQwen))) return true;
+  WARN("skipped: " << cached(kQwen).string() << " is not there");
+  return false;
+}
+
 TEST_CASE("masks over Qwen2.5's vocabulary") {
-  const std::filesystem::path path = cached("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf");
-  if (!std::filesystem::exists(path)) {
-    WARN("skipped: " << path.string() << " is not there");
-    return;
+  if (qwen_is_there()) check_vocabulary(cached(kQwen), 30);
+}
+
+TEST_CASE("masks near the end, over the tiny hybrid's vocabulary") { check_near_end(shipped(), 1); }
+
+TEST_CASE("masks near the end, over Qwen2.5's vocabulary") {
+  if (qwen_is_there()) check_near_end(cached(kQwen), 29);
+}
+
+// A string that has to close now, and one that may have a token more.
+TEST_CASE("masks near the end look at a small part of a vocabulary") {
+  if (!qwen_is_there()) return;
+  const TokenTrie trie = TokenTrie::from_tokenizer(tokenizer_of(cached(kQwen)));
+  tandem::engine::GrammarBuilder builder;
+  JsonRules json(builder);
+  const auto grammar = builder.build(json.list(json.object({{"a", json.string()}, {"b", json.called_string()}})));
+  const Result<MatcherTables> tables = MatcherTables::build(*grammar, trie);
+  REQUIRE(tables.ok());
+  const uint64_t steps_max = trie.node_count() / 8;
+  std::vector<uint64_t> words(trie.mask_words());
+  for (const char* text : {"[{\"a\": \"abc", "[{\"a\": \"x\", \"b\": \"abc"}) {
+    for (int64_t more = 0; more < 6; ++more) {
+      CAPTURE(text, more);
+      GrammarMatcher matcher(*tables, {.steps_max = steps_max});
+      REQUIRE(*matcher.accept_bytes(text));
+      MaskCache cache(trie);
+      CHECK(matcher.mask(cache, words, matcher.tokens_to_end() + more).ok());
+    }
   }
-  check_vocabulary(path, 30);
+}
+
+// Hundreds of alternatives, each of which would have to be walked over the whole vocabulary.
+TEST_CASE("what a mask may cost is bounded for all its alternatives together") {
+  if (!qwen_is_there()) return;
+  const TokenTrie trie = TokenTrie::from_tokenizer(tokenizer_of(cached(kQwen)));
+  tandem::engine::GrammarBuilder b;
+  std::vector<tandem::engine::GrammarPart> ways;
+  for (uint32_t i = 0; i < 400; ++i) {
+    tandem::engine::ByteSet inner;  // not one run: two sets in turn
+    inner.add_range(0x20, 0xFF);
+    tandem::engine::ByteSet other = inner;
+    other.words[1] &= ~(uint64_t{1} << (i % 60));
+    const uint32_t rule = b.declare_rule();
+    b.define_rule(rule, b.sequence(std::array{b.repeat(b.sequence(std::array{b.byte_of(inner), b.byte_of(other)}), 0, -1),
+                                              b.literal("\n" + std::to_string(i))}));
+    ways.push_back(b.sequence(std::array{b.call(rule), b.literal(";")}));
+  }
+  const auto grammar = b.build(b.choice(ways));
+  REQUIRE(grammar.ok());
+  const Result<MatcherTables> tables = MatcherTables::build(*grammar, trie);
+  REQUIRE(tables.ok());
+  std::vector<uint64_t> words(trie.mask_words());
+  MaskCache cache(trie);
+  GrammarMatcher matcher(*tables);
+  REQUIRE(*matcher.accept_bytes("ab"));
+  const Result<void> refused = matcher.mask(cache, words);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == tandem::Errc::exhausted);
+
+  // What was left unfinished is not taken for a mask, and the matcher is as it was.
+  GrammarMatcher patient(*tables, {.steps_max = UINT64_MAX});
+  REQUIRE(*patient.accept_bytes("ab\n399"));
+  REQUIRE(patient.mask(cache, words).ok());
+  REQUIRE(*matcher.accept_bytes("\n399"));
+  std::vector<uint64_t> same(trie.mask_words());
+  REQUIRE(matcher.mask(cache, same).ok());
+  CHECK(words == same);
 }
 
 }  // namespace
