@@ -17,6 +17,8 @@
 #include <cstring>
 #include <utility>
 
+#include "memory_budget/guard_page_file.h"
+
 namespace tandem::budget {
 namespace {
 
@@ -34,33 +36,6 @@ int pidfd_open_call(pid_t pid) noexcept { return static_cast<int>(::syscall(SYS_
 bool ended(const Fd& pidfd) noexcept {
   pollfd item{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
   return ::poll(&item, 1, 0) != 0;
-}
-
-Result<GuardPage*> map_page(const std::string& path) {
-  const Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
-  if (!file.valid()) return errno_error(Errc::io, "cannot open " + path, errno);
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0) return errno_error(Errc::io, "cannot stat " + path, errno);
-  const bool fresh = info.st_size == 0;
-  if (fresh && ::ftruncate(file.get(), kGuardPageBytes) != 0) {
-    return errno_error(Errc::io, "cannot size " + path, errno);
-  }
-  if (!fresh && info.st_size != static_cast<off_t>(kGuardPageBytes)) {
-    return make_error(Errc::corrupt, path + " is no control page: " + std::to_string(info.st_size) + " bytes");
-  }
-  void* at = ::mmap(nullptr, kGuardPageBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-  if (at == MAP_FAILED) return errno_error(Errc::io, "cannot map " + path, errno);
-  GuardPage* page = static_cast<GuardPage*>(at);
-  if (fresh) {
-    page->version.store(kGuardPageVersion);
-    page->magic.store(kGuardPageMagic);
-  }
-  if (page->magic.load() != kGuardPageMagic || page->version.load() != kGuardPageVersion) {
-    ::munmap(at, kGuardPageBytes);
-    return make_error(Errc::corrupt, path + " is no control page of version " +
-                                         std::to_string(kGuardPageVersion));
-  }
-  return page;
 }
 
 }  // namespace
@@ -84,14 +59,15 @@ GuardProcess::GuardProcess(HostProbe probe, std::unique_ptr<BlackBox> blackbox)
 GuardProcess::~GuardProcess() {
   // The magic close: a guard that ends in order does not reset the host.
   if (watchdog_.valid()) [[maybe_unused]] const ssize_t n = ::write(watchdog_.get(), "V", 1);
-  if (page_ != nullptr) ::munmap(page_, kGuardPageBytes);
+  if (page_ != nullptr) UnmapGuardPage()(page_);
 }
 
 Result<std::unique_ptr<GuardProcess>> GuardProcess::start(const GuardOptions& options) {
   TRY_ASSIGN(HostProbe probe, HostProbe::open(options.root));
   TRY_ASSIGN(auto blackbox, BlackBox::open(options.blackbox, options.echo_fd));
   std::unique_ptr<GuardProcess> guard(new GuardProcess(std::move(probe), std::move(blackbox)));
-  TRY_ASSIGN(guard->page_, map_page(options.page));
+  TRY_ASSIGN(GuardPageMapping page, map_guard_page(options.page));
+  guard->page_ = page.release();
   guard->root_ = options.root;
   if (!guard->probe_.read(guard->reading_)) return make_error(Errc::io, "meminfo cannot be read");
   guard->machine_ = std::make_unique<GuardMachine>(floors_for(guard->reading_.memory.total));

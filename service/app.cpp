@@ -17,6 +17,7 @@
 #include "service/admin_commands.h"
 #include "service/admin_server.h"
 #include "service/atomic_file.h"
+#include "service/control_page.h"
 #include "service/http/server.h"
 #include "service/incident_keeper.h"
 #include "service/key_ring.h"
@@ -112,6 +113,7 @@ class App {
   std::unique_ptr<IncidentKeeper> incidents_;
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<Launcher> launcher_;
+  std::unique_ptr<ControlPage> page_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
@@ -163,8 +165,9 @@ Result<void> App::open_store() {
 Result<void> App::build_models() {
   launcher_ = config_.engines.launcher == "systemd" ? make_systemd_launcher(config_.engines.systemctl)
                                                     : make_child_launcher();
+  TRY_ASSIGN(page_, ControlPage::open(config_.server.run_dir));
   supervisor_ = std::make_unique<Supervisor>(config_, *launcher_, clock_,
-                                             [this] { on_models_changed(); });
+                                             [this] { on_models_changed(); }, page_.get());
   std::vector<std::string> names{config_.default_model.name};
   if (config_.optional_model.has_value()) names.push_back(config_.optional_model->name);
   records_ = std::make_unique<RecordKeeper>(metrics_, *store_, names);

@@ -61,6 +61,16 @@ struct EnginesConfig {
   Duration restart_backoff = std::chrono::seconds(1);
 };
 
+// Floors of available memory (rule U11); 0: from the box's memory. See service/memory_floors.h.
+struct MemoryConfig {
+  int64_t yellow_bytes = 0;
+  int64_t orange_bytes = 0;
+  int64_t red_bytes = 0;
+  int64_t black_bytes = 0;
+  int64_t floor_bytes = 0;
+  std::string reclaim = "auto";
+};
+
 // The rules of docs/sanitizer.md, for all models.
 struct SanitizerConfig {
   std::vector<std::string> off;
@@ -98,6 +108,7 @@ struct Config {
   ServerConfig server;
   LimitsConfig limits;
   EnginesConfig engines;
+  MemoryConfig memory;
   SanitizerConfig sanitizer;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;

@@ -24,7 +24,9 @@ constexpr std::string_view kScales = "auto|none|low_medium_xhigh|low_medium_high
 constexpr std::string_view kHistories = "auto|keep|remove|on_open_call_turns";
 constexpr std::string_view kSyntaxes =
     "auto|plain|qwen-xml|hermes|gemma4|llama3|mistral|gpt-oss";
+constexpr std::string_view kReclaims = "auto|always|never";
 constexpr int64_t kTokensMax = 1 << 24;
+constexpr int64_t kMemoryMax = int64_t{1} << 50;
 
 }  // namespace
 
@@ -104,6 +106,27 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
       {"restart_window", &E::restart_window, duration, "see restarts", kSecond, 24 * kHour},
       {"restart_backoff", &E::restart_backoff, duration,
        "wait before the first restart; doubles with each further one", 10, kHour},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<MemoryConfig>> memory_keys() {
+  using M = MemoryConfig;
+  static const auto keys = std::to_array<ConfigKey<M>>({
+      {"yellow", &M::yellow_bytes, bytes,
+       "available memory below which the optional model is slowed; 0B, here and below: from the box's "
+       "memory (docs/memory.md)",
+       0, kMemoryMax},
+      {"orange", &M::orange_bytes, bytes, "below it the optional model keeps one slot", 0, kMemoryMax},
+      {"red", &M::red_bytes, bytes,
+       "below it, with a second sign of trouble, the optional model is stopped", 0, kMemoryMax},
+      {"black", &M::black_bytes, bytes, "below it the optional model is killed at once", 0, kMemoryMax},
+      {"floor", &M::floor_bytes, bytes,
+       "what stays available when a model is started, and what leaves yellow", 0, kMemoryMax},
+      {"reclaim", &M::reclaim, word,
+       "drop clean caches and compact memory after an engine has stopped; auto: where the device "
+       "shares the host's memory",
+       0, 0, kReclaims},
   });
   return keys;
 }

@@ -45,6 +45,7 @@ struct ConfigKey {
 std::span<const ConfigKey<ServerConfig>> server_keys();
 std::span<const ConfigKey<LimitsConfig>> limits_keys();
 std::span<const ConfigKey<EnginesConfig>> engines_keys();
+std::span<const ConfigKey<MemoryConfig>> memory_keys();
 std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys();
 std::span<const ConfigKey<ModelConfig>> model_keys();
 

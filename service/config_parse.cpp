@@ -278,15 +278,18 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     const toml::table* table = node.as_table();
     if (key == "model") {
       read_models(node, reader, config);
-    } else if (key != "server" && key != "limits" && key != "engines" && key != "sanitizer") {
+    } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" &&
+               key != "sanitizer") {
       reader.unknown(line_of(node), "", key,
-                     {"server", "limits", "engines", "sanitizer", "model"});
+                     {"server", "limits", "engines", "memory", "sanitizer", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
       reader.section(*table, "server", server_keys(), config.server);
     } else if (key == "limits") {
       reader.section(*table, "limits", limits_keys(), config.limits);
+    } else if (key == "memory") {
+      reader.section(*table, "memory", memory_keys(), config.memory);
     } else if (key == "sanitizer") {
       reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
     } else {

@@ -67,6 +67,7 @@ class EngineSlot {
   void step();
 
   [[nodiscard]] int pidfd() const { return process_.valid() ? process_.pidfd() : -1; }
+  [[nodiscard]] int64_t pid() const { return process_.valid() ? process_.pid() : 0; }
   [[nodiscard]] SteadyTime next_deadline() const { return deadline_; }
   [[nodiscard]] ModelState state() const { return status_.state; }
   [[nodiscard]] bool has_process() const { return process_.valid(); }

@@ -14,6 +14,7 @@ namespace tandem::service {
 namespace {
 
 constexpr auto kProbeLimit = std::chrono::seconds(30);
+constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat
 constexpr auto kTitleLimit = std::chrono::seconds(10);
 
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
@@ -85,11 +86,12 @@ void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
 }
 
 Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
-                       std::function<void()> on_change)
+                       std::function<void()> on_change, ControlPage* page)
     : clock_(clock),
       launcher_(launcher),
       run_dir_(config.server.run_dir),
       on_change_(std::move(on_change)),
+      page_(page),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK(wake_.valid());
   seats_.push_back(std::make_unique<Seat>(*this, 0, config.default_model, config,
@@ -122,7 +124,7 @@ void Supervisor::start() {
 }
 
 void Supervisor::run(const std::stop_token& stop) {
-  while (!stop.stop_requested() && !stopped_) poll_once(std::chrono::seconds(60));
+  while (!stop.stop_requested() && !stopped_) poll_once(kLongestWait);
 }
 
 void Supervisor::begin() {
@@ -189,10 +191,23 @@ void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
                                 [](const auto& seat) { return seat->slot.has_process(); })) {
     stopped_ = true;
   }
+  write_page();
   std::string now = states();
   if (now == last_states_) return;
   last_states_ = std::move(now);
   if (on_change_) on_change_();
+}
+
+// Engines that outlive us stay on the page: the guard goes on without us.
+void Supervisor::write_page() {
+  if (page_ == nullptr) return;
+  page_->beat(std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now().time_since_epoch()).count());
+  if (outlived_) return;
+  for (const auto& seat : seats_) {
+    const bool first = seat->tenant.info().role == Role::default_model;
+    page_->set_tenant(first ? budget::Role::default_model : budget::Role::optional_model,
+                      seat->slot.pid(), seat->slot.state() != ModelState::ready);
+  }
 }
 
 std::string Supervisor::states() const {
@@ -217,6 +232,7 @@ void Supervisor::handle(Message message) {
                         },
                         [&](const Stop& stop) {
                           stopping_ = true;
+                          outlived_ = stop.engines_outlive;
                           for (const auto& seat : seats_) {
                             stop.engines_outlive ? seat->slot.let_go() : seat->slot.unload();
                           }

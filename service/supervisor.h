@@ -18,6 +18,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "service/control_page.h"
 #include "service/engine_slot.h"
 #include "service/generation.h"
 #include "service/tenant.h"
@@ -28,8 +29,9 @@ enum class ModelCommand : uint8_t { load, unload, restart };
 
 class Supervisor final : public ModelDirectory {
  public:
+  // `page` may be null: then no guard is told of the engines.
   Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
-             std::function<void()> on_change);
+             std::function<void()> on_change, ControlPage* page = nullptr);
   ~Supervisor() override;
 
   // Adopts or starts the engines and starts the thread.
@@ -117,16 +119,19 @@ class Supervisor final : public ModelDirectory {
   std::vector<Seat*> wait(std::chrono::milliseconds wait_max);
   void run(const std::stop_token& stop);
   [[nodiscard]] std::string states() const;
+  void write_page();
 
   const Clock& clock_;
   Launcher& launcher_;
   const std::string run_dir_;
   const std::function<void()> on_change_;
+  ControlPage* const page_;
   std::atomic<bool> draining_{false};
   Fd wake_;
   BoundedQueue<Message> messages_{1024};
   std::vector<std::unique_ptr<Seat>> seats_;  // default first
   bool stopping_ = false;                     // supervisor's thread
+  bool outlived_ = false;                     // supervisor's thread
   std::string last_states_;                   // supervisor's thread
   std::atomic<bool> stopped_{false};
   std::jthread thread_;

@@ -74,7 +74,7 @@ class World {
 
   void begin() {
     launcher = make_child_launcher();
-    supervisor = std::make_unique<Supervisor>(config, *launcher, clock, [this] { ++changes; });
+    supervisor = std::make_unique<Supervisor>(config, *launcher, clock, [this] { ++changes; }, page);
     supervisor->begin();
   }
   // Steps until the condition holds; fake time runs along with real time.
@@ -108,6 +108,7 @@ class World {
   std::unique_ptr<Launcher> launcher;
   std::unique_ptr<Supervisor> supervisor;
   int changes = 0;
+  ControlPage* page = nullptr;
 };
 
 inline SteadyTime soon(std::chrono::milliseconds by = std::chrono::seconds(10)) {
