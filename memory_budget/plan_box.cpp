@@ -13,7 +13,7 @@ Result<void> check_input(const BoxInput& input) {
   const HostFacts& host = input.host;
   if (host.total_bytes < 1 || host.total_bytes > kHostBytesMax || host.available_bytes < 0 ||
       host.available_bytes > host.total_bytes || host.floor_bytes < 0 ||
-      host.floor_bytes > host.total_bytes) {
+      host.floor_bytes > kHostBytesMax) {  // a tiny host is all below its floor
     return make_error(Errc::invalid_argument,
                       "host of " + std::to_string(host.total_bytes) + " bytes, " +
                           std::to_string(host.available_bytes) + " of them available, floor of " +
@@ -48,7 +48,10 @@ Result<PlannedModel> plan_one(const BoxModel& model) {
                        .architecture = model.shape.architecture,
                        .engine_why = model.shape.engine_why,
                        .slots = model.settings.slots,
+                       .batch_tokens = model.settings.batch_tokens,
                        .plan = std::move(plan).value()};
+  planned.kv_budget_bytes =
+      model.settings.kv_bytes > 0 ? model.settings.kv_bytes : planned.plan.term("kv");
   planned.rights_bytes = std::max<int64_t>(planned.plan.steady_bytes - model.held_bytes, 0);
   planned.unspent_bytes =
       std::min(planned.rights_bytes, planned.plan.term("kv") + planned.plan.term("recurrent_state") +
@@ -82,6 +85,10 @@ Result<BoxPlan> evaluate(const BoxInput& input) {
   }
   std::sort(plan.models.begin(), plan.models.end(),
             [](const PlannedModel& a, const PlannedModel& b) { return a.role < b.role; });
+  if (plan.models.size() == 2) {
+    plan.models[0].neighbour_unspent_bytes = plan.models[1].unspent_bytes;
+    plan.models[1].neighbour_unspent_bytes = plan.models[0].unspent_bytes;
+  }
   plan.available_after = input.host.available_bytes;
   for (const PlannedModel& model : plan.models) plan.available_after -= model.rights_bytes;
   plan.available_at_peak = plan.available_after;
@@ -120,12 +127,16 @@ Result<int64_t> largest_kv(BoxInput input, Role role) {
   return good == 0 ? 0 : kv_of(good);
 }
 
-Json terms_to_json(const ModelPlan& plan) {
+Json terms_to_json(const PlannedModel& model, const HostFacts& host) {
+  const ModelPlan& plan = model.plan;
   Json terms = Json::object();
   for (const PlanTerm& term : plan.terms) terms.set(term.name, term.bytes);
   for (const PlanTerm& part : plan.kv_parts) terms.set(part.name, part.bytes);
   terms.set("load_peak", plan.load_peak_bytes);
   terms.set("post_load_peak", plan.post_load_peak_bytes);
+  // What must stay available beside it, whatever it holds itself.
+  terms.set("neighbour_unspent_rights", model.neighbour_unspent_bytes);
+  terms.set("performance_floor", host.floor_bytes);
   return terms;
 }
 
@@ -150,25 +161,45 @@ const PlannedModel* BoxPlan::model(Role role) const {
   return found == models.end() ? nullptr : &*found;
 }
 
-Result<BoxPlan> plan_box(const BoxInput& input) {
+Result<BoxPlan> plan_box(const BoxInput& input, std::optional<Role> largest_of) {
   TRY(check_input(input));
   TRY_ASSIGN(BoxPlan plan, evaluate(input));
-  plan.largest_role = plan.models.back().role;
+  plan.largest_role = largest_of.value_or(plan.models.back().role);
+  if (plan.model(plan.largest_role) == nullptr) {
+    return make_error(Errc::invalid_argument,
+                      std::string("there is no ") + role_name(plan.largest_role) + " model", "models");
+  }
   TRY_ASSIGN(plan.largest_kv, largest_kv(input, plan.largest_role));
   return plan;
+}
+
+bool KvExchange::gives_back() const {
+  return problem.empty() && available_after >= available_before && at_peak_after >= at_peak_before;
+}
+
+bool KvExchange::possible() const {
+  return problem.empty() && (available_after >= 0 || gives_back()) &&
+         (at_peak_after >= 0 || gives_back());
 }
 
 KvExchange kv_exchange(const BoxPlan& before, const BoxPlan& after, Role role) {
   const PlannedModel* from = before.model(role);
   const PlannedModel* to = after.model(role);
   return {.role = role,
-          .kv_before = from == nullptr ? 0 : from->plan.term("kv"),
-          .kv_after = to == nullptr ? 0 : to->plan.term("kv"),
+          .kv_before = from == nullptr ? 0 : from->kv_budget_bytes,
+          .kv_after = to == nullptr ? 0 : to->kv_budget_bytes,
+          .slots_before = from == nullptr ? 0 : from->slots,
+          .slots_after = to == nullptr ? 0 : to->slots,
+          .batch_before = from == nullptr ? 0 : from->batch_tokens,
+          .batch_after = to == nullptr ? 0 : to->batch_tokens,
           .available_before = before.available_after,
           .available_after = after.available_after,
+          .at_peak_before = before.available_at_peak,
+          .at_peak_after = after.available_at_peak,
           .floor_bytes = after.host.floor_bytes,
           .fits = after.fits,
-          .largest_kv = after.largest_kv};
+          .largest_kv = after.largest_kv,
+          .problem = to == nullptr ? "" : to->plan.problem};
 }
 
 std::string exchange_text(const KvExchange& exchange) {
@@ -177,15 +208,29 @@ std::string exchange_text(const KvExchange& exchange) {
     return in_unit(from, large ? kGib : kGib / 1024) + " -> " +
            in_unit(to, large ? kGib : kGib / 1024) + (large ? " GiB" : " MiB");
   };
-  std::string text = std::string(role_name(exchange.role)) + " KV " +
-                     pair(exchange.kv_before, exchange.kv_after) + ": host available " +
+  const auto counts = [](const char* what, int64_t from, int64_t to) {
+    return std::string(what) + " " + std::to_string(from) + " -> " + std::to_string(to);
+  };
+  std::string what = "KV " + pair(exchange.kv_before, exchange.kv_after);
+  if (exchange.kv_before == exchange.kv_after) {
+    if (exchange.slots_before != exchange.slots_after) {
+      what = counts("slots", exchange.slots_before, exchange.slots_after);
+    } else if (exchange.batch_before != exchange.batch_after) {
+      what = counts("batch tokens", exchange.batch_before, exchange.batch_after);
+    }
+  }
+  std::string text = std::string(role_name(exchange.role)) + " " + what + ": host available " +
                      pair(exchange.available_before, exchange.available_after);
   if (exchange.fits) {
     return text + ", above the performance floor of " + size_text(exchange.floor_bytes) + ": fits";
   }
+  const std::string below = ", below the performance floor of " + size_text(exchange.floor_bytes);
   if (exchange.available_after < exchange.floor_bytes) {
-    text += ", below the performance floor of " + size_text(exchange.floor_bytes);
+    text += below;
+  } else if (exchange.at_peak_after < exchange.floor_bytes) {
+    text += ", " + size_text(exchange.at_peak_after) + " while a model loads" + below;
   }
+  if (!exchange.problem.empty()) text += "; " + exchange.problem;
   return text + ": refused; largest KV that fits: " + size_text(exchange.largest_kv);
 }
 
@@ -207,7 +252,7 @@ Json box_plan_to_json(const BoxPlan& plan) {
                                    {"slots", model.slots},
                                    {"engine_runs_it", model.engine_why.empty()},
                                    {"engine_why", model.engine_why},
-                                   {"terms", terms_to_json(model.plan)},
+                                   {"terms", terms_to_json(model, plan.host)},
                                    {"steady", model.plan.steady_bytes},
                                    {"peak", model.plan.peak_bytes()},
                                    {"rights", model.rights_bytes},

@@ -155,6 +155,66 @@ TEST_CASE("plan of the box: a default model that cannot fit leaves no optional K
   CHECK(plan.reasons.at(0).find("the host has -") != std::string::npos);
 }
 
+TEST_CASE("plan of the box: a host smaller than its floor is refused, not an error") {
+  BoxInput input = field_box(0, 8 * kGib);
+  input.host = {.total_bytes = kGib / 2, .available_bytes = kGib / 4, .floor_bytes = 4 * kGib};
+  const BoxPlan plan = plan_box(input).value();
+  CHECK_FALSE(plan.fits);
+  CHECK(plan.largest_kv == 0);
+}
+
+TEST_CASE("plan of the box: what the neighbour may still take stands beside each model") {
+  BoxInput input = field_box(field_available(), 8 * kGib);
+  const BoxPlan cold = plan_box(input).value();
+  const PlannedModel& main = *cold.model(Role::default_model);
+  const PlannedModel& other = *cold.model(Role::optional_model);
+  CHECK(main.neighbour_unspent_bytes == other.unspent_bytes);
+  CHECK(other.neighbour_unspent_bytes == main.unspent_bytes);
+  CHECK(other.neighbour_unspent_bytes == main.plan.term("kv") + main.plan.term("workspace"));
+  const Json json = box_plan_to_json(cold);
+  const Json& terms = *json.find("models")->as_array()[1].find("terms");
+  CHECK(terms.find("neighbour_unspent_rights")->as_integer() == main.unspent_bytes);
+  CHECK(terms.find("performance_floor")->as_integer() == 24 * kGib);
+  input.models.erase(input.models.begin());
+  CHECK(plan_box(input).value().models[0].neighbour_unspent_bytes == 0);
+}
+
+TEST_CASE("plan of the box: the largest KV of either model") {
+  const BoxInput input = field_box(field_available(), 8 * kGib);
+  const BoxPlan plan = plan_box(input, Role::default_model).value();
+  CHECK(plan.largest_role == Role::default_model);
+  BoxInput changed = input;
+  changed.models[0].settings.kv_bytes = plan.largest_kv;
+  CHECK(plan_box(changed).value().fits);
+  changed.models[0].settings.kv_bytes += plan.models[0].plan.kv_page_bytes;
+  CHECK_FALSE(plan_box(changed).value().fits);
+  BoxInput alone = input;
+  alone.models.pop_back();
+  CHECK(plan_box(alone, Role::optional_model).error().path == "models");
+}
+
+TEST_CASE("plan of the box: an exchange of other budgets, and why it is refused") {
+  const int64_t available = field_available();
+  BoxInput more = field_box(available, 8 * kGib);
+  more.models[1].settings.slots = 16;
+  const BoxPlan before = plan_box(field_box(available, 8 * kGib)).value();
+  const KvExchange slots = kv_exchange(before, plan_box(more).value(), Role::optional_model);
+  CHECK(exchange_text(slots).find("optional slots 4 -> 16: host available 30 -> 28.2 GiB, above") == 0);
+  CHECK_FALSE(slots.gives_back());
+  const KvExchange back = kv_exchange(plan_box(more).value(), before, Role::optional_model);
+  CHECK(back.gives_back());
+  // Too little to serve: the reason stands in the sentence, and nobody may have it.
+  const KvExchange none =
+      kv_exchange(before, plan_box(field_box(available, 1 << 20)).value(), Role::optional_model);
+  CHECK(exchange_text(none).find("cannot serve") != std::string::npos);
+  CHECK_FALSE(none.fits);
+  CHECK_FALSE(none.possible());
+  const KvExchange huge =
+      kv_exchange(before, plan_box(field_box(available, 60 * kGib)).value(), Role::optional_model);
+  CHECK_FALSE(huge.possible());
+  CHECK(kv_exchange(before, plan_box(field_box(available, 24 * kGib)).value(), Role::optional_model).possible());
+}
+
 TEST_CASE("plan of the box: what is no box is an error") {
   BoxInput input = field_box(60 * kGib, 8 * kGib);
   input.host.available_bytes = input.host.total_bytes + 1;
