@@ -10,6 +10,7 @@ namespace {
 constexpr auto kStatsLimit = std::chrono::milliseconds(200);
 constexpr auto kCommandLimit = std::chrono::seconds(5);
 constexpr auto kSessionLifetime = std::chrono::hours(12);
+constexpr int64_t kHistoryShown = 50;
 
 Result<std::string> text_field(const Json& request, const char* field) {
   const Json* value = request.find(field);
@@ -17,6 +18,25 @@ Result<std::string> text_field(const Json& request, const char* field) {
     return make_error(Errc::invalid_argument, std::string("field ") + field + " must be text", field);
   }
   return value->as_string();
+}
+
+Result<bool> flag_field(const Json& request, const char* field) {
+  const Json* value = request.find(field);
+  if (value == nullptr) return false;
+  if (!value->is_bool()) {
+    return make_error(Errc::invalid_argument, std::string("field ") + field + " must be a boolean", field);
+  }
+  return value->as_bool();
+}
+
+Result<int64_t> integer_field(const Json& request, const char* field, int64_t otherwise) {
+  const Json* value = request.find(field);
+  if (value == nullptr || value->is_null()) return otherwise;
+  if (!value->is_integer() || value->as_integer() < 0) {
+    return make_error(Errc::invalid_argument,
+                      std::string("field ") + field + " must be a number, 0 or more", field);
+  }
+  return value->as_integer();
 }
 
 Json key_json(const StoredKey& key) {
@@ -75,7 +95,8 @@ Json model_json(Tenant& tenant, bool with_facts) {
 AdminCommands::AdminCommands(Services services)
     : services_(std::move(services)), started_(services_.clock.now()) {}
 
-Result<Json> AdminCommands::run(const std::string& command, const Json& request) {
+Result<Json> AdminCommands::run(const std::string& command, const Json& request,
+                                const AdminServer::Peer& peer) {
   if (command == "status") return status();
   if (command == "model.list") return Json::object({{"models", models(false)}});
   if (command == "model.show") return model_show(request);
@@ -85,9 +106,11 @@ Result<Json> AdminCommands::run(const std::string& command, const Json& request)
   if (command == "key.add") return key_add(request);
   if (command == "key.list") return key_list();
   if (command == "key.revoke") return key_revoke(request);
-  if (command == "config.show") {
-    return Json::object({{"config", config_to_json(services_.config)},
-                         {"toml", config_to_toml(services_.config)}});
+  if (command == "config.show") return config_show();
+  if (command.starts_with("budget.")) return budget(command, request, peer);
+  if (command == "plan.facts") {
+    TRY_ASSIGN(const BoxFacts facts, services_.budgets.facts());
+    return box_facts_json(facts);
   }
   if (command == "session") {
     return Json::object({{"address", services_.address},
@@ -154,6 +177,68 @@ Result<Json> AdminCommands::model_command(const Json& request, ModelCommand comm
     return make_error(Errc::unavailable, "the supervisor is busy; look at tandemctl status");
   }
   return Json::object({{"model", model_json(*found, false)}});
+}
+
+// What is used: the file, and over it what was set at run time, which is named.
+Result<Json> AdminCommands::config_show() {
+  Config used = services_.config;
+  std::string notes;
+  Json overrides = Json::object();
+  const auto one = [&](Role role, ModelConfig& model) {
+    const BudgetState state = services_.budgets.state(role);
+    const ModelBudget file = budget_of(model);
+    Json of_model = Json::object();
+    for (const BudgetField field : kBudgetFields) {
+      if (!state.is_overridden(field)) continue;
+      notes += std::string("# model.") + role_name(role) + "." + budget_field_name(field) +
+               ": set by tandemctl budget; the file says " + budget_value_text(field, file[field]) +
+               "\n";
+      of_model.set(budget_field_name(field), Json::object({{"value", state.values[field]},
+                                                           {"configured", file[field]}}));
+    }
+    if (state.any_overridden()) overrides.set(role_name(role), std::move(of_model));
+    put_budget(state.values, model);
+  };
+  one(Role::default_model, used.default_model);
+  if (used.optional_model.has_value()) one(Role::optional_model, *used.optional_model);
+  return Json::object({{"config", config_to_json(used)},
+                       {"overrides", std::move(overrides)},
+                       {"toml", notes + config_to_toml(used)}});
+}
+
+Result<Json> AdminCommands::budget(const std::string& command, const Json& request,
+                                   const AdminServer::Peer& peer) {
+  if (command == "budget.show") return Json::object({{"models", services_.budgets.show()}});
+  if (command == "budget.history") return budget_history(request);
+  if (command == "budget.set") return budget_change(request, peer, false);
+  if (command == "budget.undo") return budget_change(request, peer, true);
+  if (command == "budget.job") {
+    TRY_ASSIGN(const int64_t number, integer_field(request, "job", 0));
+    return services_.budgets.job(number);
+  }
+  return make_error(Errc::not_found, "no command " + command.substr(0, 40));
+}
+
+// Answers at once with the number of a job: a change may take as long as a load.
+Result<Json> AdminCommands::budget_change(const Json& request, const AdminServer::Peer& peer, bool undo) {
+  BudgetOrder order{.who = peer.name, .uid = peer.uid};
+  TRY_ASSIGN(order.force, flag_field(request, "force"));
+  TRY_ASSIGN(order.dry_run, flag_field(request, "dry_run"));
+  if (undo) {
+    TRY_ASSIGN(order.undo, integer_field(request, "id", 0));
+  } else {
+    TRY_ASSIGN(Tenant* const found, tenant(request));
+    order.role = found->info().role;
+    TRY_ASSIGN(order.wish, read_budget_wish(request));
+  }
+  TRY_ASSIGN(const int64_t job, services_.budgets.order(std::move(order)));
+  return Json::object({{"job", job}});
+}
+
+Result<Json> AdminCommands::budget_history(const Json& request) {
+  TRY_ASSIGN(const int64_t limit, integer_field(request, "limit", kHistoryShown));
+  TRY_ASSIGN(Json changes, services_.budgets.history(limit));
+  return Json::object({{"changes", std::move(changes)}});
 }
 
 Result<Json> AdminCommands::key_add(const Json& request) {

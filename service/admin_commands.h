@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/result.h"
+#include "service/admin_server.h"
+#include "service/budget_keeper.h"
 #include "service/config.h"
 #include "service/key_ring.h"
 #include "service/store/store.h"
@@ -24,13 +26,15 @@ class AdminCommands {
     Supervisor& supervisor;
     KeyRing& keys;
     Store& store;
+    BudgetKeeper& budgets;
     std::string address;                      // "http://127.0.0.1:8080"
     std::function<int64_t()> active_answers;  // of the HTTP layer
     std::function<void()> shut_down;          // asks the main thread to stop
   };
   explicit AdminCommands(Services services);
 
-  Result<Json> run(const std::string& command, const Json& request);
+  // `peer`: the user who asks, for what is recorded.
+  Result<Json> run(const std::string& command, const Json& request, const AdminServer::Peer& peer);
 
  private:
   Result<Json> status();
@@ -39,6 +43,10 @@ class AdminCommands {
   Result<Json> key_add(const Json& request);
   Result<Json> key_list();
   Result<Json> key_revoke(const Json& request);
+  Result<Json> config_show();
+  Result<Json> budget(const std::string& command, const Json& request, const AdminServer::Peer& peer);
+  Result<Json> budget_change(const Json& request, const AdminServer::Peer& peer, bool undo);
+  Result<Json> budget_history(const Json& request);
   [[nodiscard]] Json models(bool with_facts);
   Result<Tenant*> tenant(const Json& request);
 

@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "service/admin_wire.h"
 #include "service/unix_socket.h"
 
@@ -43,10 +45,20 @@ std::vector<gid_t> peer_groups(const Fd& socket) {
   return groups;
 }
 
+AdminServer::Peer peer_of(uid_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(size_t{16} << 10);
+  (void)::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found);
+  return {.uid = int64_t{uid},
+          .name = found == nullptr ? "uid " + std::to_string(uid) : utf8::repair(entry.pw_name)};
+}
+
 }  // namespace
 
 struct AdminServer::Connection {
   Fd socket;
+  Peer peer;
   AdminDecoder decoder;
   std::string out;
   std::chrono::steady_clock::time_point end;
@@ -91,13 +103,13 @@ void AdminServer::stop() {
   (void)::unlink(options_.socket_path.c_str());
 }
 
-Result<void> AdminServer::authorize(const Fd& socket) const {
+Result<AdminServer::Peer> AdminServer::authorize(const Fd& socket) const {
   TRY_ASSIGN(const PeerCredentials peer, peer_credentials(socket));
-  if (peer.uid == 0 || peer.uid == ::geteuid()) return {};
+  if (peer.uid == 0 || peer.uid == ::geteuid()) return peer_of(peer.uid);
   if (has_group_) {
     const std::vector<gid_t> groups = peer_groups(socket);
     if (peer.gid == group_ || std::find(groups.begin(), groups.end(), group_) != groups.end()) {
-      return {};
+      return peer_of(peer.uid);
     }
   }
   log::warning("admin socket: user " + std::to_string(peer.uid) + " was refused");
@@ -112,7 +124,8 @@ bool AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connectio
   if (!socket.valid()) return false;
   auto connection = std::make_unique<Connection>();
   connection->end = std::chrono::steady_clock::now() + kConnectionLimit;
-  Result<void> allowed = authorize(socket);
+  Result<Peer> allowed = authorize(socket);
+  if (allowed.ok()) connection->peer = *allowed;
   if (allowed.ok() && connections.size() >= kConnectionsMax) {
     allowed = make_error(Errc::exhausted, "too many connections to the admin socket");
   }
@@ -122,12 +135,12 @@ bool AdminServer::accept_one(std::vector<std::unique_ptr<Connection>>& connectio
   return true;
 }
 
-Json AdminServer::answer(const Json& request) const {
+Json AdminServer::answer(const Json& request, const Peer& peer) const {
   const Json* command = request.find("command");
   if (command == nullptr || !command->is_string()) {
     return admin_error(make_error(Errc::invalid_argument, "no command", "command"));
   }
-  auto result = handler_(command->as_string(), request);
+  auto result = handler_(command->as_string(), request, peer);
   if (!result.ok()) return admin_error(result.error());
   Json out = Json::object();
   out.set("ok", true);
@@ -145,7 +158,7 @@ bool AdminServer::serve(Connection& connection) const {
     if (!message.ok()) {
       connection.refuse(message.error());
     } else if (message->has_value()) {
-      connection.out += encode_admin_message(answer(**message));
+      connection.out += encode_admin_message(answer(**message, connection.peer));
       connection.end = std::chrono::steady_clock::now() + kConnectionLimit;
     }
   }

@@ -25,8 +25,14 @@ class AdminServer {
     std::string socket_path;
     std::string group;  // empty: none
   };
+  // Who asks, as the kernel says.
+  struct Peer {
+    int64_t uid = -1;
+    std::string name;  // "anna"; "uid 1234" without a name
+  };
   // Called with a request of the right form; returns the answer ("ok" is added).
-  using Handler = std::function<Result<Json>(const std::string& command, const Json& request)>;
+  using Handler =
+      std::function<Result<Json>(const std::string& command, const Json& request, const Peer& peer)>;
 
   AdminServer(Options options, Handler handler);
   ~AdminServer();
@@ -45,8 +51,9 @@ class AdminServer {
   bool accept_one(std::vector<std::unique_ptr<Connection>>& connections) const;
   // False: the connection is over.
   bool serve(Connection& connection) const;
-  [[nodiscard]] Json answer(const Json& request) const;
-  [[nodiscard]] Result<void> authorize(const Fd& socket) const;
+  [[nodiscard]] Json answer(const Json& request, const Peer& peer) const;
+  // Who it is. Error: unauthorized.
+  [[nodiscard]] Result<Peer> authorize(const Fd& socket) const;
 
   const Options options_;
   const Handler handler_;

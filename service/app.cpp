@@ -17,6 +17,7 @@
 #include "service/admin_commands.h"
 #include "service/admin_server.h"
 #include "service/atomic_file.h"
+#include "service/budget_target.h"
 #include "service/control_page.h"
 #include "service/http/server.h"
 #include "service/incident_keeper.h"
@@ -86,6 +87,11 @@ Result<Fd> take_lock(const std::string& key, const std::string& directory) {
                                   path + " is taken)");
 }
 
+// From an ordered stop to ready again, at most.
+std::chrono::milliseconds restart_limit(const EnginesConfig& engines) {
+  return 3 * engines.stop_deadline + engines.hello_deadline + engines.load_deadline + std::chrono::minutes(10);
+}
+
 class App {
  public:
   App(const Config& config, const StopSignal& stop_signal)
@@ -98,6 +104,7 @@ class App {
  private:
   Result<void> prepare_directories();
   Result<void> open_store();
+  Result<void> resolve_budgets();
   Result<void> build_models();
   Result<void> start_http();
   Result<void> start_admin();
@@ -114,7 +121,11 @@ class App {
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<ControlPage> page_;
+  std::unique_ptr<StoreBook> book_;
+  BudgetKeeper::Start budgets_at_start_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<SupervisorBudgets> budget_target_;
+  std::unique_ptr<BudgetKeeper> budgets_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<AdminCommands> commands_;
@@ -126,10 +137,12 @@ class App {
 Result<void> App::start() {
   TRY(prepare_directories());
   TRY(open_store());
+  TRY(resolve_budgets());
   TRY(build_models());
   TRY(start_http());
   TRY(start_admin());
   supervisor_->start();
+  budgets_->start();
   log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
   return {};
 }
@@ -162,12 +175,28 @@ Result<void> App::open_store() {
   return keys_->load();
 }
 
+// What was changed at run time holds over the file.
+Result<void> App::resolve_budgets() {
+  book_ = std::make_unique<StoreBook>(*store_);
+  TRY_ASSIGN(budgets_at_start_, BudgetKeeper::resolve(config_, *book_, clock_));
+  return {};
+}
+
 Result<void> App::build_models() {
   launcher_ = config_.engines.launcher == "systemd" ? make_systemd_launcher(config_.engines.systemctl)
                                                     : make_child_launcher();
   TRY_ASSIGN(page_, ControlPage::open(config_.server.run_dir));
-  supervisor_ = std::make_unique<Supervisor>(config_, *launcher_, clock_,
+  supervisor_ = std::make_unique<Supervisor>(budgets_at_start_.config, *launcher_, clock_,
                                              [this] { on_models_changed(); }, page_.get());
+  budget_target_ = std::make_unique<SupervisorBudgets>(*supervisor_, restart_limit(config_.engines));
+  budgets_ = std::make_unique<BudgetKeeper>(BudgetKeeper::Parts{.configured = config_,
+                                                                .book = *book_,
+                                                                .target = *budget_target_,
+                                                                .clock = clock_,
+                                                                .describe = ask_engine,
+                                                                .host = [this] { return read_host_facts(config_.memory); },
+                                                                .held = held_bytes},
+                                            budgets_at_start_);
   std::vector<std::string> names{config_.default_model.name};
   if (config_.optional_model.has_value()) names.push_back(config_.optional_model->name);
   records_ = std::make_unique<RecordKeeper>(metrics_, *store_, names);
@@ -222,14 +251,15 @@ Result<void> App::start_admin() {
       .supervisor = *supervisor_,
       .keys = *keys_,
       .store = *store_,
+      .budgets = *budgets_,
       .address = address_,
       .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
       .shut_down = [this] { stop_signal_.request(); }});
   admin_ = std::make_unique<AdminServer>(
       AdminServer::Options{.socket_path = config_.server.admin_socket,
                            .group = config_.server.admin_group},
-      [this](const std::string& command, const Json& request) {
-        return commands_->run(command, request);
+      [this](const std::string& command, const Json& request, const AdminServer::Peer& peer) {
+        return commands_->run(command, request, peer);
       });
   return admin_->start();
 }
@@ -271,6 +301,7 @@ void App::stop() {
   }
   http_->stop();
   supervisor_->stop(config_.engines.outlive);
+  budgets_->stop();  // a restart that it waits for has ended with the supervisor
   admin_->stop();
   const auto flushed = store_->flush();
   if (!flushed.ok()) log::error("store: " + flushed.error().message);

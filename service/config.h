@@ -88,6 +88,7 @@ struct ModelConfig {
   int64_t slots = 4;
   int64_t kv_bytes = 0;
   int64_t batch_tokens = 512;
+  int64_t prompt_tokens_max = 0;
   int64_t threads = 0;
   int64_t queue_max = 64;
   int64_t memory_limit_bytes = 0;

@@ -163,6 +163,8 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
        int64_t{1} << 50},
       {"batch_tokens", &M::batch_tokens, integer, "rows of one step, decodes and prefill together",
        1, 1 << 16},
+      {"prompt_tokens_max", &M::prompt_tokens_max, integer,
+       "longest prompt that is taken, in tokens; 0: as long as the context allows", 0, kTokensMax},
       {"threads", &M::threads, integer, "compute threads; 0: one per core", 0, 1024},
       {"queue_max", &M::queue_max, integer,
        "requests that may wait for a slot; more are answered with 429", 0, 1 << 12},

@@ -56,7 +56,9 @@ std::vector<std::string> model_arguments(const SlotOptions& options) {
 
 std::string engine_config_hash(const SlotOptions& options) {
   std::string identity;
-  for (const std::string& argument : model_arguments(options)) identity += argument + '\0';
+  SlotOptions fixed = options;
+  put_budget({}, fixed.model);
+  for (const std::string& argument : model_arguments(fixed)) identity += argument + '\0';
   struct stat status{};
   if (::stat(options.model.file.c_str(), &status) == 0) {
     identity += std::to_string(status.st_size) + ' ' + std::to_string(status.st_mtim.tv_sec) + '.' +
@@ -447,6 +449,10 @@ void EngineSlot::restart() {
     return;
   }
   stop_process(Then::start, "restarted by an administrator");
+}
+
+void EngineSlot::set_budget(const ModelBudget& budget) {
+  put_budget(budget, options_.model);
 }
 
 void EngineSlot::let_go() {

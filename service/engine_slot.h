@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/protocol.h"
+#include "service/budget.h"
 #include "service/config.h"
 #include "service/engine_record.h"
 #include "service/launcher.h"
@@ -53,6 +54,9 @@ class EngineSlot {
   void load();
   void unload();
   void restart();
+  // Of the engine's next start.
+  void set_budget(const ModelBudget& budget);
+  [[nodiscard]] ModelBudget budget() const { return budget_of(options_.model); }
   // Drops the connection and leaves the process running.
   void let_go();
 
@@ -112,7 +116,7 @@ class EngineSlot {
   }
   void log_line(const std::string& text, bool warning = false) const;
 
-  const SlotOptions options_;
+  SlotOptions options_;  // only the budgets of the model change
   const std::string config_hash_;
   Tenant& tenant_;
   Launcher& launcher_;
@@ -134,7 +138,8 @@ class EngineSlot {
   ModelStatus status_;
 };
 
-// Identity of what an engine is started with: flags, and size and time of its file.
+// Identity of what an engine is started with: flags, and size and time of its file. Not its budgets:
+// they change while it runs, and an adopted engine is told what they are.
 std::string engine_config_hash(const SlotOptions& options);
 
 }  // namespace tandem::service

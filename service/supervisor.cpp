@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/overloaded.h"
 #include "service/leftover_engine.h"
 
@@ -57,7 +58,9 @@ void Supervisor::Seat::on_lost(uint64_t epoch, std::string reason) {
 }
 
 void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
-  prober_ = std::jthread([this, epoch, facts = std::move(facts)] {
+  const bool adopted = tenant.status().adopted;
+  prober_ = std::jthread([this, epoch, adopted, budget = slot.budget(), facts = std::move(facts)] {
+    if (adopted) tell_budget(budget);
     const SteadyTime deadline = std::chrono::steady_clock::now() + kProbeLimit;
     std::optional<Error> broken;  // the engine, not its template
     const auto render = [&](const policies::ProbeChat& chat) -> Result<std::string> {
@@ -83,6 +86,19 @@ void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
     if (broken.has_value()) found = *broken;
     owner_.push({index_, Probed{epoch, std::move(found)}});
   });
+}
+
+// It may have been started with others, or changed since.
+void Supervisor::Seat::tell_budget(const ModelBudget& budget) {
+  protocol::Resize wanted{.kv_bytes = std::nullopt,
+                          .slots = budget[BudgetField::slots],
+                          .batch_tokens = budget[BudgetField::batch_tokens],
+                          .shed_chunk_tokens = std::nullopt};
+  if (budget[BudgetField::kv] > 0) wanted.kv_bytes = budget[BudgetField::kv];
+  const auto told = tenant.client().resize(wanted, std::chrono::steady_clock::now() + kProbeLimit);
+  if (told.ok()) return;
+  log::warning("model " + model_.name + ": the adopted engine keeps the budgets it has: " +
+               told.error().message);
 }
 
 Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
@@ -155,6 +171,15 @@ Result<std::future<void>> Supervisor::post(Role role, ModelCommand command) {
   }
   wake();
   return done;
+}
+
+void Supervisor::use_budget(Role role, const ModelBudget& budget) {
+  const size_t seat = role == Role::default_model ? 0 : 1;
+  CHECK(seat < seats_.size());
+  Tenant& tenant = seats_[seat]->tenant;
+  tenant.set_slots(budget[BudgetField::slots]);
+  tenant.set_prompt_tokens_max(budget[BudgetField::prompt_tokens_max]);
+  push({seat, UseBudget{budget}});
 }
 
 std::vector<Supervisor::Seat*> Supervisor::wait(std::chrono::milliseconds wait_max) {
@@ -230,6 +255,7 @@ void Supervisor::handle(Message message) {
                           if (!stopping_) run_command(slot, command.what);
                           command.done.set_value();
                         },
+                        [&](const UseBudget& use) { slot.set_budget(use.budget); },
                         [&](const Stop& stop) {
                           stopping_ = true;
                           outlived_ = stop.engines_outlive;

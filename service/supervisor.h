@@ -18,6 +18,7 @@
 #include "base/bounded_queue.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "service/budget.h"
 #include "service/control_page.h"
 #include "service/engine_slot.h"
 #include "service/generation.h"
@@ -44,6 +45,10 @@ class Supervisor final : public ModelDirectory {
   // Hands over a command; the future is ready once it has changed the model's state (not once that
   // state has settled). Errors: not_found, exhausted (too many commands wait).
   Result<std::future<void>> post(Role role, ModelCommand command);
+
+  // The model's budgets from now on: its prompts at once, its engine from the next start on (a running
+  // one is told by whoever calls this). Any thread.
+  void use_budget(Role role, const ModelBudget& budget);
 
   Result<Model*> resolve(std::string_view name) override;
   std::vector<Model*> all() override;
@@ -81,12 +86,15 @@ class Supervisor final : public ModelDirectory {
     ModelCommand what;
     std::promise<void> done;
   };
+  struct UseBudget {
+    ModelBudget budget;
+  };
   struct Stop {
     bool engines_outlive;
   };
   struct Message {
     size_t seat = 0;
-    std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, Stop> body;
+    std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, UseBudget, Stop> body;
   };
 
   // One model: its tenant, its engine, the ear on its connection, and the thread that asks it what
@@ -105,6 +113,8 @@ class Supervisor final : public ModelDirectory {
     EngineSlot slot;
 
    private:
+    void tell_budget(const ModelBudget& budget);
+
     Supervisor& owner_;
     const size_t index_;
     const ModelConfig model_;

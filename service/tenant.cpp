@@ -18,9 +18,20 @@ int64_t clamp_retry(int64_t seconds) { return std::clamp<int64_t>(seconds, 1, kR
 
 bool AdmissionCount::admit(int64_t choices) {
   MutexLock lock(mutex_);
-  if (open_ + choices > open_max_) return false;
+  if (open_ + choices > slots_ + queue_max_) return false;
   open_ += choices;
   return true;
+}
+
+void AdmissionCount::set_slots(int64_t slots) {
+  CHECK(slots >= 1);
+  MutexLock lock(mutex_);
+  slots_ = slots;
+}
+
+int64_t AdmissionCount::slots() const {
+  MutexLock lock(mutex_);
+  return slots_;
 }
 
 void AdmissionCount::end(int64_t service_us) {
@@ -52,6 +63,7 @@ Tenant::Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineL
             .aliases = config.aliases,
             .queue_max = config.queue_max},
       clock_(clock),
+      prompt_tokens_max_(config.prompt_tokens_max),
       admission_(config.slots, config.queue_max),
       client_({.name = config.name}, listener) {}
 
@@ -117,7 +129,17 @@ Result<void> Tenant::require_ready() const {
 Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request,
                                                 SteadyTime deadline) {
   TRY(require_ready());
-  return prepare_now(request, deadline);
+  TRY_ASSIGN(std::unique_ptr<Prompt> prompt, prepare_now(request, deadline));
+  TRY(check_prompt_length(prompt->prepared().prompt_tokens));
+  return prompt;
+}
+
+Result<void> Tenant::check_prompt_length(int64_t tokens) const {
+  const int64_t most = prompt_tokens_max_;
+  if (most == 0 || tokens <= most) return {};
+  return make_error(Errc::too_large, "the prompt has " + std::to_string(tokens) + " tokens, model " +
+                                         info_.name + " takes at most " + std::to_string(most) +
+                                         " (its budget prompt_tokens_max)");
 }
 
 Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,

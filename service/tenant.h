@@ -26,23 +26,26 @@ namespace tandem::service {
 // What the admission looks at; kept apart so that the reader thread and the workers share one lock.
 class AdmissionCount {
  public:
-  AdmissionCount(int64_t slots, int64_t queue_max) : slots_(slots), open_max_(slots + queue_max) {}
+  AdmissionCount(int64_t slots, int64_t queue_max) : slots_(slots), queue_max_(queue_max) {}
 
   // All or nothing.
   [[nodiscard]] bool admit(int64_t choices);
   // One choice ended; `service_us` > 0 feeds the estimate of the drain.
   void end(int64_t service_us);
 
-  [[nodiscard]] int64_t slots() const { return slots_; }
+  // From now on, >= 1: what was admitted stays, new choices wait until they fit.
+  void set_slots(int64_t slots);
+
+  [[nodiscard]] int64_t slots() const;
   [[nodiscard]] int64_t open() const;
   // Expected wait of a choice that came now, in seconds, >= 1: the mean service time (recent ones
   // weigh more) times its place in the queue, over the slots.
   [[nodiscard]] int64_t wait_s() const;
 
  private:
-  const int64_t slots_;
-  const int64_t open_max_;
   mutable Mutex mutex_;
+  int64_t slots_ TANDEM_GUARDED_BY(mutex_);
+  const int64_t queue_max_;
   int64_t open_ TANDEM_GUARDED_BY(mutex_) = 0;
   double mean_service_us_ TANDEM_GUARDED_BY(mutex_) = 0.0;
 };
@@ -78,9 +81,14 @@ class Tenant final : public Model {
   [[nodiscard]] std::vector<policies::ProfileFact> profile_facts() const;
   // When a model that is not ready is expected back.
   void set_back_at(SteadyTime at);
+  // From the next request on; any thread. The engine is told by whoever calls this.
+  void set_slots(int64_t slots) { admission_.set_slots(slots); }
+  // Longer prompts are refused from now on, with both numbers; 0: none are. Any thread.
+  void set_prompt_tokens_max(int64_t tokens) { prompt_tokens_max_ = tokens; }
 
  private:
   Result<void> require_ready() const;
+  Result<void> check_prompt_length(int64_t tokens) const;
   Result<std::unique_ptr<Prompt>> prepare_now(const protocol::Prepare& request,
                                               SteadyTime deadline);
   Result<std::unique_ptr<Generation>> submit_now(const Prompt& prompt,
@@ -89,6 +97,7 @@ class Tenant final : public Model {
   const ModelInfo info_;
   const Clock& clock_;
   std::atomic<int64_t> prompts_open_{0};
+  std::atomic<int64_t> prompt_tokens_max_;
   AdmissionCount admission_;
   EngineClient client_;
   mutable Mutex mutex_;

@@ -80,8 +80,13 @@ Result<void> Loop::raise(const protocol::Resize& wanted) {
 Result<void> Loop::grow(int64_t pages, int64_t slots, int64_t batch_tokens) {
   StateStore& store = parts_.store;
   const int64_t pages_before = store.pool().counts().all;
-  if (pages > pages_before) TRY(store.resize(pages));
   Result<void> result;
+  if (pages > pages_before) result = store.resize(pages);
+  // Extents are as large as the budget at load made them: only another start makes larger ones.
+  if (!result.ok() && result.error().code == Errc::too_large) {
+    return make_error(Errc::invalid_argument, result.error().message, "kv_bytes");
+  }
+  if (!result.ok()) return result;
   if (options_.commit) result = store.keep_states(std::max(slots, slots_in_force()));
   if (result.ok()) {
     StepRunnerLimits limits = runner_limits(slots, batch_tokens);

@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 
+#include "service/ctl/budget.h"
 #include "service/ctl/commands.h"
 #include "service/ctl/plan_input.h"
 #include "service/version.h"
@@ -41,6 +42,14 @@ std::vector<Command> make_commands() {
       {{"plan", "", 0, 0, "what models would need, and whether they fit, before anything is loaded",
         {plan_flags().begin(), plan_flags().end()}},
        run_plan},
+      {{"budget show", "", 0, 0, "the budgets of the models, and where each comes from", {}}, run_budget_show},
+      {{"budget set", "MODEL", 1, 1, "change a running model's memory; shows first what it costs",
+        {budget_set_flags().begin(), budget_set_flags().end()}},
+       run_budget_set},
+      {{"budget undo", "[ID]", 0, 1, "take the last change back, or all from change ID on",
+        {budget_undo_flags().begin(), budget_undo_flags().end()}},
+       run_budget_undo},
+      {{"budget history", "", 0, 0, "the changes of budgets: who, when, what", {}}, run_budget_history},
       {{"key add", "NAME", 1, 1, "make an API key; it is shown once",
         {{"--scope", "SCOPE", "inference (default), admin, or inference,admin"}}},
        run_key_add},

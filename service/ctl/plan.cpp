@@ -4,27 +4,10 @@
 
 #include "memory_budget/plan_box.h"
 #include "service/ctl/commands.h"
-#include "service/ctl/plan_engine.h"
 #include "service/ctl/plan_input.h"
 
 namespace tandem::service::ctl {
 namespace {
-
-Result<budget::BoxModel> describe(const PlanRequest& request, const PlanModelRequest& model) {
-  TRY_ASSIGN(const Json described, ask_engine({.engine = request.engine,
-                                               .file = model.file,
-                                               .slots = model.settings.slots,
-                                               .context_tokens = model.settings.context_tokens,
-                                               .batch_tokens = model.settings.batch_tokens,
-                                               .threads = model.threads}));
-  auto shape = budget::read_shape(described);
-  if (!shape.ok()) {
-    return make_error(shape.error().code, model.file + ": " + shape.error().message,
-                      shape.error().path);
-  }
-  return budget::BoxModel{
-      .role = model.role, .shape = std::move(shape).value(), .settings = model.settings};
-}
 
 // The same plan with the least KV that serves: what this model's KV costs the host.
 Result<budget::BoxPlan> without_kv(budget::BoxInput input, const budget::BoxPlan& plan) {
@@ -85,10 +68,23 @@ void print_models(const budget::BoxPlan& plan) {
              [](const budget::ModelPlan& model) { return model.load_peak_bytes; });
   print_sums("peak after loading", plan,
              [](const budget::ModelPlan& model) { return model.post_load_peak_bytes; });
+  std::printf("%-26s", "neighbour's unspent rights");
+  for (const budget::PlannedModel& model : plan.models) {
+    std::printf("%12s", budget::size_text(model.neighbour_unspent_bytes).c_str());
+  }
+  std::printf("\n");
 }
 
-void print_host(const budget::BoxPlan& plan) {
-  std::printf("\nhost of %s: available %s before, %s with everything loaded",
+void print_host(const budget::BoxPlan& plan, bool running) {
+  if (running) {
+    std::printf("%-26s", "not taken yet");
+    for (const budget::PlannedModel& model : plan.models) {
+      std::printf("%12s", budget::size_text(model.rights_bytes).c_str());
+    }
+    std::printf("\n");
+  }
+  std::printf(running ? "\nhost of %s: available %s now, %s with every right used"
+                      : "\nhost of %s: available %s before, %s with everything loaded",
               budget::size_text(plan.host.total_bytes).c_str(),
               budget::size_text(plan.host.available_bytes).c_str(),
               budget::size_text(plan.available_after).c_str());
@@ -116,22 +112,18 @@ void print_verdict(const budget::BoxPlan& plan, const budget::BoxPlan& least) {
 int run_plan(const Context& context) {
   const auto request = read_plan_request(context);
   if (!request.ok()) return report(request.error());
-  budget::BoxInput input{.host = request->host, .models = {}};
-  for (const PlanModelRequest& model : request->models) {
-    auto described = describe(*request, model);
-    if (!described.ok()) return report(described.error());
-    input.models.push_back(std::move(described).value());
-  }
-  const auto plan = budget::plan_box(input);
+  const auto input = describe_box(request->facts, ask_engine);
+  if (!input.ok()) return report(input.error());
+  const auto plan = budget::plan_box(*input);
   if (!plan.ok()) return report(plan.error());
   if (context.arguments().json) {
-    print_json(budget::box_plan_to_json(*plan));
+    print_json(budget::box_plan_to_json(*plan).set("running", request->running));
     return kDone;
   }
-  const auto least = without_kv(input, *plan);
+  const auto least = without_kv(*input, *plan);
   if (!least.ok()) return report(least.error());
   print_models(*plan);
-  print_host(*plan);
+  print_host(*plan, request->running);
   print_verdict(*plan, *least);
   return kDone;
 }

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "memory_budget/levels.h"
-#include "memory_budget/probe.h"
 #include "service/config.h"
 #include "service/engine_binary.h"
 
@@ -37,7 +35,9 @@ Result<int64_t> count_flag(const Context& context, const std::string& flag, int6
   if (!context.arguments().has(flag)) return otherwise;
   const std::string text = context.arguments().flag(flag);
   int64_t value = 0;
-  if (whole_number(text, value)) return value;
+  // What is out of range is told with the range, by who knows it.
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code == std::errc() && end == text.data() + text.size()) return value;
   return make_error(Errc::invalid_argument, flag + ": \"" + text.substr(0, 40) + "\" is no number");
 }
 
@@ -48,16 +48,7 @@ Result<int64_t> size_flag(const Context& context, const std::string& flag, int64
   return make_error(Errc::invalid_argument, flag + ": " + size.error().message);
 }
 
-void take_configured(const ModelConfig& config, PlanModelRequest& model) {
-  model.file = config.file;
-  model.settings.kv_bytes = config.kv_bytes;
-  model.settings.slots = config.slots;
-  model.settings.context_tokens = config.context_tokens;
-  model.settings.batch_tokens = config.batch_tokens;
-  model.threads = config.threads;
-}
-
-Result<void> take_flags(const Context& context, PlanModelRequest& model) {
+Result<void> take_flags(const Context& context, BoxModelFacts& model) {
   const std::string flag = std::string("--") + budget::role_name(model.role);
   model.file = context.arguments().flag(flag, model.file);
   budget::ModelSettings& settings = model.settings;
@@ -73,29 +64,77 @@ Result<void> take_flags(const Context& context, PlanModelRequest& model) {
                     std::string(budget::role_name(model.role)) + ": " + checked.error().message);
 }
 
-Result<budget::HostFacts> read_host(const Context& context) {
-  budget::Meminfo here;
-  std::ifstream file("/proc/meminfo");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  const bool known = budget::parse_meminfo(text, here);
+// Over `here`, which is this host (or unknown).
+Result<budget::HostFacts> host_with_flags(const Context& context,
+                                          const Result<budget::HostFacts>& here) {
   const Arguments& arguments = context.arguments();
-  if (arguments.has("--host-total") && !arguments.has("--host-available")) {
+  const bool named = arguments.has("--host-total") && arguments.has("--host-available");
+  if (arguments.has("--host-total") && !named) {
     return make_error(Errc::invalid_argument,
                       "--host-total: another host needs --host-available too");
   }
-  if (!known && !(arguments.has("--host-total") && arguments.has("--host-available"))) {
-    return make_error(Errc::io, "/proc/meminfo cannot be read");
-  }
-  budget::HostFacts host;
-  TRY_ASSIGN(host.total_bytes, size_flag(context, "--host-total", here.total));
-  TRY_ASSIGN(host.available_bytes,
-             size_flag(context, "--host-available", budget::allocatable_bytes(here)));
+  if (!here.ok() && !named) return here.error();
+  budget::HostFacts host = here.ok() ? *here : budget::HostFacts{};
+  TRY_ASSIGN(host.total_bytes, size_flag(context, "--host-total", host.total_bytes));
+  TRY_ASSIGN(host.available_bytes, size_flag(context, "--host-available", host.available_bytes));
   if (host.available_bytes > host.total_bytes) {
     return make_error(Errc::invalid_argument, "--host-available: more than the host's total of " +
                                                   budget::size_text(host.total_bytes));
   }
-  host.floor_bytes = budget::floors_for(host.total_bytes).yellow_leave;
+  // Another host's floor is that of its size; this one's may be configured.
+  if (named) host.floor_bytes = budget::floors_for(host.total_bytes).yellow_leave;
   return host;
+}
+
+// What runs; none: no tandemd is there, or one that cannot say.
+std::optional<BoxFacts> running_box(const Context& context) {
+  const auto answer = context.ask("plan.facts");
+  if (!answer.ok()) return std::nullopt;
+  auto facts = read_box_facts(*answer);
+  if (!facts.ok()) return std::nullopt;
+  return std::move(facts).value();
+}
+
+Result<BoxFacts> configured_box(const Context& context, bool wanted,
+                                Result<budget::HostFacts>& host) {
+  BoxFacts facts;
+  if (!wanted) {
+    facts.engine = engine_binary_beside_us();
+    host = read_host_facts();
+    return facts;
+  }
+  TRY_ASSIGN(const Config config, load_config(context.config_path()));
+  host = read_host_facts(config.memory);
+  facts.engine = config.engines.binary.empty() ? engine_binary_beside_us() : config.engines.binary;
+  facts.models.push_back(model_facts(budget::Role::default_model, config.default_model));
+  if (config.optional_model.has_value()) {
+    facts.models.push_back(model_facts(budget::Role::optional_model, *config.optional_model));
+  }
+  return facts;
+}
+
+// The models that are to be planned: those of `facts` and those that flags name.
+Result<void> take_models(const Context& context, BoxFacts& facts) {
+  std::vector<BoxModelFacts> models;
+  for (const budget::Role role : {budget::Role::default_model, budget::Role::optional_model}) {
+    BoxModelFacts model{.role = role};
+    for (BoxModelFacts& known : facts.models) {
+      if (known.role == role) model = std::move(known);
+    }
+    TRY(take_flags(context, model));
+    if (!model.file.empty()) {
+      models.push_back(std::move(model));
+      continue;
+    }
+    const std::string prefix = std::string("--") + budget::role_name(role) + "-";
+    for (const FlagSpec& flag : plan_flags()) {
+      if (!flag.name.starts_with(prefix) || !context.arguments().has(flag.name)) continue;
+      return make_error(Errc::invalid_argument, std::string(flag.name) + ": there is no " +
+                                                    budget::role_name(role) + " model to plan");
+    }
+  }
+  facts.models = std::move(models);
+  return {};
 }
 
 }  // namespace
@@ -146,34 +185,24 @@ std::span<const FlagSpec> plan_flags() {
 Result<PlanRequest> read_plan_request(const Context& context) {
   const Arguments& arguments = context.arguments();
   const bool files_named = arguments.has("--default") || arguments.has("--optional");
-  std::optional<Config> config;
-  if (!files_named || arguments.has("--config")) {
-    TRY_ASSIGN(config, load_config(context.config_path()));
-  }
   PlanRequest request;
-  request.engine = config.has_value() && !config->engines.binary.empty()
-                       ? config->engines.binary
-                       : engine_binary_beside_us();
-  for (const budget::Role role : {budget::Role::default_model, budget::Role::optional_model}) {
-    PlanModelRequest model{.role = role};
-    if (config.has_value() && role == budget::Role::default_model) {
-      take_configured(config->default_model, model);
-    } else if (config.has_value() && config->optional_model.has_value()) {
-      take_configured(*config->optional_model, model);
-    }
-    TRY(take_flags(context, model));
-    if (!model.file.empty()) {
-      request.models.push_back(std::move(model));
-      continue;
-    }
-    const std::string prefix = std::string("--") + budget::role_name(role) + "-";
-    for (const FlagSpec& flag : plan_flags()) {
-      if (!flag.name.starts_with(prefix) || !arguments.has(flag.name)) continue;
-      return make_error(Errc::invalid_argument, std::string(flag.name) + ": there is no " +
-                                                    budget::role_name(role) + " model to plan");
-    }
+  Result<budget::HostFacts> host = make_error(Errc::io, "/proc/meminfo was not read");
+  std::optional<BoxFacts> running;
+  if (!files_named) running = running_box(context);
+  if (running.has_value()) {
+    request.running = true;
+    request.facts = std::move(*running);
+    host = request.facts.host;
+  } else {
+    TRY_ASSIGN(request.facts,
+               configured_box(context, !files_named || arguments.has("--config"), host));
   }
-  TRY_ASSIGN(request.host, read_host(context));
+  TRY(take_models(context, request.facts));
+  // Another host, or this one at another time: nothing is loaded there.
+  if (arguments.has("--host-available")) {
+    for (BoxModelFacts& model : request.facts.models) model.held_bytes = 0;
+  }
+  TRY_ASSIGN(request.facts.host, host_with_flags(context, host));
   return request;
 }
 

@@ -1,5 +1,7 @@
-// What `tandemctl plan` plans: the flags, over the configuration where one is asked for, over the
-// defaults of the configuration. Reads /proc/meminfo for what the flags do not say of the host.
+// What `tandemctl plan` plans. Files that are named are planned as new ones, with the flags over the
+// defaults (over the configuration where one is named too). Without files: what runs, asked of tandemd,
+// with what the engines hold now; or, where none runs, the configuration on this host as it is now.
+// Flags change the figures in every case; another host (--host-available) holds nothing yet.
 // Errors (invalid_argument) name the flag; io for the configuration and the host.
 #pragma once
 
@@ -7,25 +9,16 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
-#include "memory_budget/plan_box.h"
+#include "service/budget_plan.h"
 #include "service/ctl/context.h"
 
 namespace tandem::service::ctl {
 
-struct PlanModelRequest {
-  budget::Role role = budget::Role::default_model;
-  std::string file;
-  budget::ModelSettings settings;
-  int64_t threads = 0;
-};
-
 struct PlanRequest {
-  std::string engine;  // the program that describes files
-  std::vector<PlanModelRequest> models;
-  budget::HostFacts host;
+  BoxFacts facts;
+  bool running = false;  // asked of tandemd
 };
 
 Result<PlanRequest> read_plan_request(const Context& context);

@@ -17,10 +17,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Result<Json> echo(const std::string& command, const Json& request) {
+Result<Json> echo(const std::string& command, const Json& request, const AdminServer::Peer& peer) {
   if (command == "fail") return make_error(Errc::not_found, "nothing here", "field");
   Json out = Json::object();
-  out.set("command", command);
+  out.set("command", command).set("uid", peer.uid).set("who", peer.name);
   const Json* text = request.find("text");
   if (text != nullptr) out.set("text", *text);
   return out;
@@ -52,6 +52,8 @@ TEST_CASE("questions are answered, errors keep code and field") {
   const auto answer = served.ask("status", "hello");
   REQUIRE(answer.ok());
   CHECK(admin_result(*answer)->find("text")->as_string() == "hello");
+  CHECK(admin_result(*answer)->find("uid")->as_integer() == int64_t{::geteuid()});
+  CHECK_FALSE(admin_result(*answer)->find("who")->as_string().empty());
   const auto large = served.ask("status", std::string(500'000, 'x'));
   REQUIRE(large.ok());
   CHECK(large->find("text")->as_string().size() == 500'000);

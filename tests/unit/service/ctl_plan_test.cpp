@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "service/ctl/plan_engine.h"
 #include "service/ctl/plan_input.h"
+#include "service/describe_engine.h"
 #include "tests/support/emulated.h"
 #include "tests/support/catch.h"
 #include "tests/support/engine_process.h"

@@ -211,7 +211,7 @@ TEST_CASE("an engine of another configuration is stopped in order and started an
   REQUIRE(record.ok());
   auto old = Process::open(static_cast<pid_t>(record->pid));
   REQUIRE(old.ok());
-  world.config.default_model.slots += 1;
+  world.config.default_model.context_tokens += 1;
   world.begin();
   REQUIRE(world.until_ready(0));
   REQUIRE(world.until_ready(1));
@@ -220,6 +220,39 @@ TEST_CASE("an engine of another configuration is stopped in order and started an
   CHECK(world.status().pid != record->pid);
   CHECK(world.status().restarts == 0);
   CHECK(world.status(1).adopted);
+}
+
+TEST_CASE("an adopted engine is told its budgets: they may have changed while nobody held it") {
+  World world;
+  run_and_kill_host(world);
+  const auto record = read_engine_record(world.dir.path() + "/engine-default.json");
+  REQUIRE(record.ok());
+  world.config.default_model.slots = 7;
+  world.config.default_model.kv_bytes = 3 << 20;
+  world.begin();
+  REQUIRE(world.until_ready(0));
+  CHECK(world.status().pid == record->pid);
+  CHECK(world.status().adopted);
+  CHECK(world.tenant().stats(soon())->slots == 7);
+  CHECK(world.status().slots == 7);
+}
+
+TEST_CASE("budgets hold for the admission at once and for the engine's next start") {
+  World world;
+  world.begin();
+  REQUIRE(world.until_ready(0));
+  ModelBudget budget = budget_of(world.config.default_model);
+  budget[BudgetField::slots] = 9;
+  budget[BudgetField::prompt_tokens_max] = 5;
+  world.supervisor->use_budget(Role::default_model, budget);
+  CHECK(world.status().slots == 9);
+  CHECK_FALSE(world.tenant().prepare({.input = protocol::PrepareText{.text = "hello!"}}, soon()).ok());
+  CHECK(world.tenant().stats(soon())->slots == world.config.default_model.slots);
+  const auto done = world.supervisor->post(Role::default_model, ModelCommand::restart);
+  REQUIRE(done.ok());
+  REQUIRE(world.until([&] { return world.state() != ModelState::ready; }));
+  REQUIRE(world.until_ready(0));
+  CHECK(world.tenant().stats(soon())->slots == 9);
 }
 
 TEST_CASE("an engine of an older build is replaced in order, and that is no crash") {

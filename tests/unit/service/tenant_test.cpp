@@ -63,6 +63,40 @@ TEST_CASE("prepare, submit, events, finish") {
   CHECK(out[0].reason == protocol::FinishReason::stop);
 }
 
+TEST_CASE("a prompt above the model's own bound is refused with both numbers, until the bound changes") {
+  World world;
+  world.config.default_model.prompt_tokens_max = 5;
+  world.begin();
+  REQUIRE(world.until_ready());
+  CHECK(prepare_text(world.tenant(), "hello")->prepared().prompt_tokens == 5);
+  const protocol::Prepare longer{.input = protocol::PrepareText{.text = "hello!"}};
+  const auto refused = world.tenant().prepare(longer, soon());
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::too_large);
+  CHECK(refused.error().message ==
+        "the prompt has 6 tokens, model alpha takes at most 5 (its budget prompt_tokens_max)");
+  world.tenant().set_prompt_tokens_max(6);
+  CHECK(world.tenant().prepare(longer, soon()).ok());
+  world.tenant().set_prompt_tokens_max(0);
+  CHECK(prepare_text(world.tenant(), std::string(3000, 'x'))->prepared().prompt_tokens == 3000);
+}
+
+TEST_CASE("slots of the admission change for what comes: what was admitted stays") {
+  AdmissionCount count(2, 1);
+  REQUIRE(count.admit(3));
+  CHECK_FALSE(count.admit(1));
+  count.set_slots(4);
+  CHECK(count.slots() == 4);
+  CHECK(count.admit(2));
+  CHECK_FALSE(count.admit(1));
+  count.set_slots(1);
+  CHECK(count.open() == 5);
+  for (int i = 0; i < 3; ++i) count.end(0);
+  CHECK_FALSE(count.admit(1));  // 1 slot and 1 place in the queue are taken
+  count.end(0);
+  CHECK(count.admit(1));
+}
+
 TEST_CASE("several choices of one prompt end once each") {
   World world("tokens 30\n");
   world.begin();

@@ -1,4 +1,4 @@
-#include "service/ctl/plan_engine.h"
+#include "service/describe_engine.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "service/process.h"
 #include "service/spawn.h"
 
-namespace tandem::service::ctl {
+namespace tandem::service {
 namespace {
 
 constexpr size_t kAnswerBytesMax = size_t{4} << 20;
@@ -100,4 +100,4 @@ Result<Json> ask_engine(const DescribeQuestion& question) {
   return read_description(*answer, question.file, how_it_ended);
 }
 
-}  // namespace tandem::service::ctl
+}  // namespace tandem::service

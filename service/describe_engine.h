@@ -1,5 +1,5 @@
 // Asks tandem-engine what a model file says of itself: `tandem-engine --describe FILE`, started with
-// an argument vector, its answer bounded in size and time. tandemctl never reads a model file itself.
+// an argument vector, its answer bounded in size and time. Neither tandemd nor tandemctl reads a model file.
 // Blocking; any thread. Errors: io (the program cannot be started), unavailable (it hangs or dies),
 // corrupt (it prints no JSON object), or the engine's own error about the file.
 #pragma once
@@ -11,7 +11,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace tandem::service::ctl {
+namespace tandem::service {
 
 struct DescribeQuestion {
   std::string engine;  // the program
@@ -26,4 +26,4 @@ struct DescribeQuestion {
 
 Result<Json> ask_engine(const DescribeQuestion& question);
 
-}  // namespace tandem::service::ctl
+}  // namespace tandem::service
