@@ -206,7 +206,8 @@ void Loop::settle_drain() {
 int64_t Loop::pages_for(const Request& request) const {
   const int64_t held =
       request.sequence() ? static_cast<int64_t>(request.sequence()->pages().size()) : 0;
-  const int64_t promised = PagePool::pages_for_tokens(request.tokens_to_reserve());
+  const int64_t promised =
+      PagePool::pages_for_tokens(request.tokens_to_reserve(answer_lengths_.p90()));
   return std::min(std::max(promised, held), parts_.store.pool().counts().all);
 }
 
@@ -251,6 +252,7 @@ void Loop::end(Request& request, protocol::FinishReason reason) {
   const protocol::FinishEvent& event = last.event;
   const bool cancelled = reason == protocol::FinishReason::cancelled;
   cancelled ? ++counters_.requests_cancelled : ++counters_.requests_finished;
+  if (!cancelled && !request.scores_only()) answer_lengths_.add(request.generated());
   log_end(request, finish_reason_name(event.reason), event);
   close(request, cancelled ? RequestState::cancelled : RequestState::finished);
   for (const protocol::Event& more : last.more) outbox_.event(request.key(), more);

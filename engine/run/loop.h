@@ -3,8 +3,8 @@
 // fits, choose a batch, run it in units, sample, emit. Cancels, lost connections and credit take
 // effect between steps, so a cancelled request frees its slot and pages within one step.
 //
-// Admission: a free slot, and pages for prompt + min(max_tokens, 2,048) beside what the running
-// requests were promised. Sequences grow by pages as they run; when none is left the youngest running
+// Admission: a free slot, and pages for prompt + min(max_tokens, the p90 of recent answers, 2,048)
+// beside what the running requests were promised (policies/admission.h). Sequences grow by pages as they run; when none is left the youngest running
 // request is preempted and recomputed later, and continues the same text. What can never fit fails at
 // once with the numbers. Exactly one terminal frame per accepted request.
 //
@@ -28,6 +28,7 @@
 #include "engine/run/step_runner.h"
 #include "engine/run/text_side.h"
 #include "memory_budget/ledger.h"
+#include "policies/admission.h"
 
 namespace tandem::engine {
 
@@ -138,6 +139,7 @@ class Loop {
   StepScratch scratch_;
   std::vector<StepItem> items_;
   size_t round_ = 0;               // turns the prefill round
+  policies::AnswerLengths answer_lengths_;
   double prefill_us_per_row_ = 0;  // measured; 0: not yet
   uint64_t seeds_drawn_ = 0;
 

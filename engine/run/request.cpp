@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "policies/admission.h"
+
 namespace tandem::engine {
 namespace {
 
@@ -153,8 +155,11 @@ BatchCandidate Request::candidate(bool connection_paused) const {
           .scored_until = scores_missing ? prompt_tokens_ : 0};
 }
 
-int64_t Request::tokens_to_reserve() const {
-  return token_count() + std::min(tokens_new_max_ - generated(), kReserveTokensMax);
+int64_t Request::tokens_to_reserve(std::optional<int64_t> answer_p90_tokens) const {
+  return policies::tokens_to_reserve({.prompt_tokens = prompt_tokens_,
+                                      .generated_tokens = generated(),
+                                      .answer_tokens_max = tokens_new_max_,
+                                      .answer_p90_tokens = answer_p90_tokens});
 }
 
 void Request::give_sequence(std::unique_ptr<SequenceState> sequence, SteadyTime now) {

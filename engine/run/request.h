@@ -80,9 +80,8 @@ class Request {
   [[nodiscard]] int64_t token_count() const { return static_cast<int64_t>(tokens_.size()); }
   [[nodiscard]] int64_t computed() const { return sequence_ ? sequence_->length() : 0; }
   [[nodiscard]] BatchCandidate candidate(bool connection_paused) const;
-  // Tokens that admission reserves room for: what is there and at most kReserveTokensMax to come.
-  [[nodiscard]] int64_t tokens_to_reserve() const;
-  static constexpr int64_t kReserveTokensMax = 2048;
+  // Tokens that admission reserves room for (policies/admission.h), by the model's usual answer.
+  [[nodiscard]] int64_t tokens_to_reserve(std::optional<int64_t> answer_p90_tokens) const;
   // Prompt and the longest answer that it may still become.
   [[nodiscard]] int64_t tokens_at_most() const { return prompt_tokens_ + tokens_new_max_; }
 

@@ -262,6 +262,35 @@ TEST_CASE("loop: out of pages, the youngest is preempted and continues the same 
   CHECK(h.store->pool().counts().owned == 0);
 }
 
+TEST_CASE("loop: what the model's answers usually take is promised, not what clients allow") {
+  LoopHarness h({.slots = 8, .queue_max = 64, .context_tokens = 1024, .kv_tokens = 2048});
+  const auto together = [&](uint64_t first) {
+    for (uint64_t i = 0; i < 8; ++i) h.submit(LoopHarness::key(1, first + i), prompt_of("q"), greedy(900));
+    h.turn();
+    return h.loop->stats().running;
+  };
+  // Nothing is known of the model: two promises of 900 tokens fill the budget.
+  CHECK(together(100) == 2);
+  for (uint64_t i = 0; i < 8; ++i) h.cancel(LoopHarness::key(1, 100 + i));
+  h.run();
+  // Cancelled answers teach nothing, short ones do.
+  CHECK(together(200) == 2);
+  for (uint64_t i = 0; i < 8; ++i) h.cancel(LoopHarness::key(1, 200 + i));
+  h.run();
+  for (uint64_t i = 0; i < 40; ++i) {
+    h.submit(LoopHarness::key(1, 300 + i), prompt_of("q"), greedy(20));
+    h.run();
+  }
+  CHECK(together(400) == 8);
+  // They are longer than usual after all: all of them end whole, whoever has to wait for pages.
+  h.run();
+  for (uint64_t i = 0; i < 8; ++i) {
+    const auto& seen = h.seen[LoopHarness::key(1, 400 + i)];
+    REQUIRE(seen.finish);
+    CHECK(seen.tokens.size() == h.seen[LoopHarness::key(1, 400)].tokens.size());
+  }
+}
+
 TEST_CASE("loop: prompt log-probabilities come first, one per token, the first without a value") {
   LoopHarness h;
   auto submit = greedy(2);
