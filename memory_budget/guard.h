@@ -59,6 +59,7 @@ class GuardMachine {
 
   GuardOutput update(const GuardInput& input) noexcept;
   [[nodiscard]] const LevelFloors& floors() const noexcept { return levels_.floors(); }
+  void set_floors(const LevelFloors& floors) noexcept { levels_.set_floors(floors); }
 
  private:
   struct Stop {  // of one tenant, while it lives

@@ -1,7 +1,7 @@
 // tandem-guard --page FILE --blackbox FILE [--root DIR] [--watchdog DEVICE]
 //
 // Watches the host's memory and, when it runs out, stops the optional model before the host wedges.
-// Ends on SIGTERM or SIGINT. Exit status: 0 ended in order, 2 cannot start.
+// Ends on SIGTERM or SIGINT. Exit status: 0 ended in order, 2 cannot start, 3 the page has its guard.
 #include <signal.h>
 #include <sys/signalfd.h>
 
@@ -43,12 +43,15 @@ int main(int argc, char** argv) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
   sigprocmask(SIG_BLOCK, &signals, nullptr);  // before the black box starts its thread
+  // A log or a terminal that goes away is no reason to leave a host alone.
+  (void)::signal(SIGPIPE, SIG_IGN);
+  (void)::signal(SIGHUP, SIG_IGN);
   const tandem::Fd stop(::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
 
   auto guard = GuardProcess::start(options);
   if (!guard.ok() || !stop.valid()) {
     std::fprintf(stderr, "tandem-guard: %s\n", guard.ok() ? "no signalfd" : guard.error().message.c_str());
-    return 2;
+    return !guard.ok() && guard.error().code == tandem::Errc::exhausted ? 3 : 2;
   }
   for (const std::string& refused : tandem::budget::harden_guard()) {
     std::fprintf(stderr, "tandem-guard: %s\n", refused.c_str());

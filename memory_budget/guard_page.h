@@ -1,9 +1,10 @@
 // The control page: one shared page between tandemd, tandem-guard and whoever may look. Only tandemd
-// writes the tenants' part, only the guard writes its own; engines never map it. A part is read under
-// its sequence number: odd while it is written, changed when it was.
+// writes the tenants' parts and the floors, only the guard writes its report; engines never map it. A
+// part is read under its sequence number: odd while it is written, changed when it was.
 //
 // The page is created once by tandemd (or by the guard, when it starts first) and never replaced while
-// mapped, so a restart of either side finds what the other one said. All numbers little-endian.
+// mapped, so a restart of either side finds what the other one said; after a reboot whoever comes first
+// empties it. All numbers little-endian. docs/formats/guard.md has the offsets.
 #pragma once
 
 #include <array>
@@ -45,6 +46,22 @@ struct GuardReport {
   uint32_t reason = 0;   // GuardReason
   uint32_t role = 0;
   uint32_t refused = 0;  // processes on the page that were not what it says
+  uint32_t failed = 0;   // signals that the system did not let through
+  uint32_t reserved = 0;
+};
+
+// The floors of this box (LevelFloors) as tandemd has them from its configuration; all zero until it
+// came: MemTotal alone then says.
+struct GuardFloors {
+  int64_t yellow_enter = 0;
+  int64_t yellow_leave = 0;
+  int64_t orange_enter = 0;
+  int64_t orange_leave = 0;
+  int64_t red_enter = 0;
+  int64_t red_leave = 0;
+  int64_t black_enter = 0;
+  int64_t fall_rate_per_s = 0;
+  int64_t calm_ms = 0;
 };
 
 template <typename T>
@@ -79,17 +96,19 @@ class PagePart {
   std::array<std::atomic<uint64_t>, kWords> words_;
 };
 
-// Offsets: 0 magic, 8 version, 16 heartbeat of tandemd, 64 and 128 the tenants, 256 the report. Each
-// part is a 64-bit sequence number and its fields.
+// Offsets: 0 magic, 8 version, 16 heartbeat of tandemd, 32 boot, 64 and 128 the tenants, 256 the report,
+// 512 the floors. Each part is a 64-bit sequence number and its fields.
 struct GuardPage {
   std::atomic<uint64_t> magic;
   std::atomic<uint32_t> version;
   uint32_t unused;
   std::atomic<int64_t> tandemd_ms;  // monotonic clock; shown, never waited for
   std::atomic<uint32_t> canary_loss_percent;
+  std::atomic<uint64_t> boot;  // of the kernel's boot id; 0: unknown
   alignas(64) PagePart<GuardTenant> default_model;
   alignas(64) PagePart<GuardTenant> optional_model;
   alignas(256) PagePart<GuardReport> report;
+  alignas(512) PagePart<GuardFloors> floors;
 
   PagePart<GuardTenant>& tenant(Role role) noexcept {
     return role == Role::default_model ? default_model : optional_model;

@@ -17,7 +17,9 @@ struct UnmapGuardPage {
 };
 using GuardPageMapping = std::unique_ptr<GuardPage, UnmapGuardPage>;
 
-Result<GuardPageMapping> map_guard_page(const std::string& path);
+// `root` is that of /proc, in tests. A page of another boot of the kernel is emptied: its pids, start
+// times and clock would name other processes and a time to come.
+Result<GuardPageMapping> map_guard_page(const std::string& path, const std::string& root = "");
 
 // Within the directory of sockets and engine files.
 std::string guard_page_path(const std::string& run_dir);

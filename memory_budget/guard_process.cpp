@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -17,13 +18,16 @@
 #include <cstring>
 #include <utility>
 
-#include "memory_budget/guard_page_file.h"
+#include "memory_budget/guard_claim.h"
+#include "memory_budget/guard_floors.h"
 
 namespace tandem::budget {
 namespace {
 
 constexpr int64_t kPageOfMemory = 4096;
 constexpr int64_t kFullStallUs = 100'000;
+constexpr int kNice = -15;
+constexpr unsigned kToGroup = 4;  // PIDFD_SIGNAL_PROCESS_GROUP, Linux 6.9
 
 int64_t monotonic_ms() noexcept {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -38,6 +42,14 @@ bool ended(const Fd& pidfd) noexcept {
   return ::poll(&item, 1, 0) != 0;
 }
 
+// A fault on a fresh page of the stack would be an allocation when none is left.
+[[gnu::noinline]] char touch_stack() noexcept {
+  std::array<char, size_t{128} << 10> stack;
+  volatile char* page = stack.data();
+  for (size_t i = 0; i < stack.size(); i += kPageOfMemory) page[i] = 0;
+  return page[0];
+}
+
 }  // namespace
 
 std::vector<std::string> harden_guard() {
@@ -45,9 +57,13 @@ std::vector<std::string> harden_guard() {
   const auto note = [&refused](const char* what) {
     refused.push_back(std::string(what) + ": " + std::strerror(errno));  // NOLINT: one thread yet
   };
+  (void)touch_stack();
   if (::mlockall(MCL_CURRENT | MCL_FUTURE) != 0) note("cannot lock memory");
   const sched_param parameters{.sched_priority = 1};
-  if (::sched_setscheduler(0, SCHED_FIFO, &parameters) != 0) note("cannot run in real time");
+  if (::sched_setscheduler(0, SCHED_FIFO, &parameters) != 0) {
+    note("cannot run in real time");
+    if (::setpriority(PRIO_PROCESS, 0, kNice) != 0) note("cannot run with a better share either");
+  }
   const Fd score(::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
   if (!score.valid() || ::write(score.get(), "-1000", 5) != 5) note("cannot leave the OOM killer's list");
   return refused;
@@ -59,15 +75,16 @@ GuardProcess::GuardProcess(HostProbe probe, std::unique_ptr<BlackBox> blackbox)
 GuardProcess::~GuardProcess() {
   // The magic close: a guard that ends in order does not reset the host.
   if (watchdog_.valid()) [[maybe_unused]] const ssize_t n = ::write(watchdog_.get(), "V", 1);
-  if (page_ != nullptr) UnmapGuardPage()(page_);
 }
 
 Result<std::unique_ptr<GuardProcess>> GuardProcess::start(const GuardOptions& options) {
   TRY_ASSIGN(HostProbe probe, HostProbe::open(options.root));
+  TRY_ASSIGN(GuardPageMapping page, map_guard_page(options.page, options.root));
+  TRY_ASSIGN(Fd claim, claim_guard_page(options.page));
   TRY_ASSIGN(auto blackbox, BlackBox::open(options.blackbox, options.echo_fd));
   std::unique_ptr<GuardProcess> guard(new GuardProcess(std::move(probe), std::move(blackbox)));
-  TRY_ASSIGN(GuardPageMapping page, map_guard_page(options.page));
-  guard->page_ = page.release();
+  guard->page_ = std::move(page);
+  guard->claim_ = std::move(claim);
   guard->root_ = options.root;
   if (!guard->probe_.read(guard->reading_)) return make_error(Errc::io, "meminfo cannot be read");
   guard->machine_ = std::make_unique<GuardMachine>(floors_for(guard->reading_.memory.total));
@@ -134,6 +151,23 @@ void GuardProcess::follow_page() noexcept {
   }
 }
 
+// Floors out of order are not followed: the last good ones stay.
+void GuardProcess::follow_floors() noexcept {
+  GuardFloors told;
+  if (!page_->floors.read(told) || std::memcmp(&told, &told_floors_, sizeof told) == 0) return;
+  told_floors_ = told;
+  const LevelFloors floors = floors_of_page(told, reading_.memory.total);
+  const bool good = floors_in_order(floors);
+  if (good) machine_->set_floors(floors);
+  std::array<char, 256> text;
+  const int n = std::snprintf(
+      text.data(), text.size(), "floors=%s yellow_mib=%lld orange_mib=%lld red_mib=%lld black_mib=%lld calm_ms=%lld",
+      good ? "followed" : "refused", static_cast<long long>(floors.yellow_enter / kMiB),
+      static_cast<long long>(floors.orange_enter / kMiB), static_cast<long long>(floors.red_enter / kMiB),
+      static_cast<long long>(floors.black_enter / kMiB), static_cast<long long>(floors.calm_ms));
+  if (n > 0) blackbox_->note({text.data(), std::min(static_cast<size_t>(n), text.size() - 1)}, true);
+}
+
 // A group's number is not given again while a member lives; its members started after the leader and
 // run as the same user. Each is pinned before it is looked at.
 bool GuardProcess::signal_member(const GuardTenant& leader, pid_t pid, int signal_number) noexcept {
@@ -192,17 +226,32 @@ void GuardProcess::count_driver_lines() noexcept {
   }
 }
 
+// Never by number alone, which the kernel may have given to somebody else meanwhile: the group by its
+// leader's descriptor, on kernels without that the leader, and then each member that was looked at.
+void GuardProcess::signal_pinned(const Pinned& pinned, int signal_number) noexcept {
+  const auto send = [&](unsigned flags) {
+    return ::syscall(SYS_pidfd_send_signal, pinned.pidfd.get(), signal_number, nullptr, flags) == 0;
+  };
+  if (pinned.orphaned) {
+    for_group(pinned.tenant, signal_number);
+    return;
+  }
+  if (send(kToGroup)) return;
+  if (errno == EINVAL) {
+    const bool leader = send(0);
+    const int error = errno;
+    for_group(pinned.tenant, signal_number);
+    if (leader || error == ESRCH) return;
+  } else if (errno == ESRCH) {
+    return;
+  }
+  ++report_.failed;
+}
+
 void GuardProcess::act(const GuardAction& action) noexcept {
   Pinned& pinned = pinned_[role_index(action.role)];
   if (action.kind != GuardActionKind::restart_default && pinned.alive) {
-    const int number = action.kind == GuardActionKind::kill ? SIGKILL : SIGTERM;
-    // The leader by its descriptor; while it is not reaped, its group's number is nobody else's.
-    if (pinned.orphaned) {
-      for_group(pinned.tenant, number);
-    } else {
-      ::syscall(SYS_pidfd_send_signal, pinned.pidfd.get(), number, nullptr, 0);
-      ::kill(-pinned.tenant.pid, number);
-    }
+    signal_pinned(pinned, action.kind == GuardActionKind::kill ? SIGKILL : SIGTERM);
   }
   ++report_.actions;
   report_.acted_ms = monotonic_ms();
@@ -223,14 +272,14 @@ void GuardProcess::tell(const GuardOutput& out) noexcept {
   report_.signals = out.reading.signals;
   report_.shed = out.shed;
   report_.pinned = (pinned_[0].alive ? 1u : 0u) | (pinned_[1].alive ? 2u : 0u);
-  report_.sampled_ms = monotonic_ms();
+  report_.sampled_ms = read_ms_;
   report_.available_bytes = reading_.memory.available;
   report_.fall_rate_per_s = out.reading.fall_rate_per_s;
   page_->report.write(report_);
 }
 
 void GuardProcess::note_second(const GuardOutput& out) noexcept {
-  const int64_t now_ms = report_.sampled_ms;
+  const int64_t now_ms = monotonic_ms();
   const bool changed = out.before != out.reading.level;
   if (!changed && noted_ms_ >= 0 && now_ms - noted_ms_ < 1000) return;
   if (noted_ms_ < 0 || now_ms - noted_ms_ >= 1000) noted_ms_ = now_ms;
@@ -241,7 +290,8 @@ void GuardProcess::note_second(const GuardOutput& out) noexcept {
       text.data(), text.size(),
       "mono_ms=%lld level=%s signals=%u available_mib=%lld free_mib=%lld cached_mib=%lld anon_mib=%lld "
       "driver_mib=%lld swap_free_mib=%lld psi_some=%d psi_full=%d blocks9=%lld allocstall=%lld "
-      "compact_fail=%lld pswpin=%lld majfault=%lld oom_kill=%lld nvrm=%lld pids=%d,%d refused=%u",
+      "compact_fail=%lld pswpin=%lld majfault=%lld oom_kill=%lld nvrm=%lld pids=%d,%d refused=%u failed=%u "
+      "blind_ms=%lld",
       static_cast<long long>(now_ms), level_name(out.reading.level), out.reading.signals,
       static_cast<long long>(m.available / kMiB), static_cast<long long>(m.free / kMiB),
       static_cast<long long>(m.cached / kMiB), static_cast<long long>(m.anon / kMiB),
@@ -254,15 +304,17 @@ void GuardProcess::note_second(const GuardOutput& out) noexcept {
       static_cast<long long>(reading_.vmstat.major_faults),
       static_cast<long long>(reading_.vmstat.oom_kills), static_cast<long long>(driver_lines_),
       pinned_[0].alive ? pinned_[0].tenant.pid : 0, pinned_[1].alive ? pinned_[1].tenant.pid : 0,
-      report_.refused);
+      report_.refused, report_.failed, static_cast<long long>(now_ms - read_ms_));
   if (n > 0) blackbox_->note({text.data(), std::min(static_cast<size_t>(n), text.size() - 1)}, changed);
 }
 
 int64_t GuardProcess::tick() noexcept {
   follow_page();
   count_driver_lines();
-  // A host that cannot even show its memory keeps the last reading: better old than none.
-  probe_.read(reading_);
+  // A host that cannot even show its memory keeps the last reading: better old than none. But it is not
+  // told as a new one: tandemd then sees a guard that does not see.
+  if (probe_.read(reading_)) read_ms_ = monotonic_ms();
+  follow_floors();
   GuardInput input;
   input.sample = {.at_ms = monotonic_ms(),
                   .available_bytes = reading_.memory.available,

@@ -16,6 +16,7 @@
 #include "memory_budget/guard.h"
 #include "memory_budget/guard_blackbox.h"
 #include "memory_budget/guard_page.h"
+#include "memory_budget/guard_page_file.h"
 #include "memory_budget/probe.h"
 
 namespace tandem::budget {
@@ -30,7 +31,8 @@ struct GuardOptions {
 
 class GuardProcess {
  public:
-  // Opens and maps everything. Errors: io, with the path; corrupt when the page is of another version.
+  // Opens and maps everything. Errors: io, with the path; corrupt when the page is of another version;
+  // exhausted when another guard has the page.
   static Result<std::unique_ptr<GuardProcess>> start(const GuardOptions& options);
   ~GuardProcess();
   GuardProcess(const GuardProcess&) = delete;
@@ -55,10 +57,12 @@ class GuardProcess {
 
   GuardProcess(HostProbe probe, std::unique_ptr<BlackBox> blackbox);
   void follow_page() noexcept;
+  void follow_floors() noexcept;
   void pin(Role role, const GuardTenant& tenant) noexcept;
   [[nodiscard]] bool is_what_it_says(const GuardTenant& tenant) noexcept;
   // Signals what lives of the group of a leader that has ended; returns how many. 0: only counts.
   int for_group(const GuardTenant& leader, int signal_number) noexcept;
+  void signal_pinned(const Pinned& pinned, int signal_number) noexcept;
   bool signal_member(const GuardTenant& leader, pid_t pid, int signal_number) noexcept;
   void count_driver_lines() noexcept;
   void act(const GuardAction& action) noexcept;
@@ -67,7 +71,8 @@ class GuardProcess {
 
   HostProbe probe_;
   std::unique_ptr<BlackBox> blackbox_;
-  GuardPage* page_ = nullptr;  // mapped
+  GuardPageMapping page_;
+  Fd claim_;
   std::string root_;
   Fd kmsg_;
   Fd watchdog_;
@@ -77,14 +82,17 @@ class GuardProcess {
   HostReading reading_;
   std::unique_ptr<GuardMachine> machine_;
   GuardReport report_;
+  GuardFloors told_floors_;
+  int64_t read_ms_ = 0;  // of the last look that saw the host
   int64_t driver_lines_ = 0;
   int64_t noted_ms_ = -1;
   std::array<char, 8192> buffer_{};
   alignas(8) std::array<char, 8192> entries_{};
 };
 
-// Locks all memory, asks for a real-time class, and leaves the OOM killer's list; returns what the
-// system refused, one text a refusal.
+// Locks all memory (the stack that tick() needs included), asks for a real-time class, or for a better
+// share where that is refused, and leaves the OOM killer's list; returns what the system refused, one
+// text a refusal.
 std::vector<std::string> harden_guard();
 
 }  // namespace tandem::budget

@@ -83,6 +83,13 @@ LevelFloors floors_for(int64_t total) noexcept {
   return f;
 }
 
+bool floors_in_order(const LevelFloors& f) noexcept {
+  return 0 < f.black_enter && f.black_enter < f.red_enter && f.red_enter < f.orange_enter &&
+         f.orange_enter < f.yellow_enter && f.yellow_enter <= f.yellow_leave &&
+         f.orange_enter < f.orange_leave && f.red_enter < f.red_leave && f.fall_rate_per_s > 0 &&
+         f.calm_ms > 0;
+}
+
 const LevelSample* LevelMachine::at_least_ago(int64_t age_ms) const noexcept {
   if (count_ == 0) return nullptr;
   const int64_t now_ms = history_[(count_ - 1) % kHistory].at_ms;
@@ -151,26 +158,26 @@ LevelMachine::Way LevelMachine::way_of(Level level, const LevelSample& now) cons
       return {.bad = available < floors_.yellow_enter || slow,
               .good = available > floors_.yellow_leave && !slow,
               .enter_ms = 5000,
-              .leave_ms = 60'000};
+              .leave_ms = floors_.calm_ms / 5};
     }
     case Level::orange:
       return {.bad = available < floors_.orange_enter || psi_orange(now),
               .good = available > floors_.orange_leave && !psi_orange(now),
               .enter_ms = 1000,
-              .leave_ms = 60'000};
+              .leave_ms = floors_.calm_ms / 5};
     case Level::red: {
       // While a model loads, its peak is still to come: it is stopped where orange begins.
       const int64_t floor = now.loading ? floors_.orange_enter : floors_.red_enter;
       return {.bad = available < floor,
               .good = available > floors_.red_leave,
               .enter_ms = 1,  // a second sample, whenever it comes
-              .leave_ms = 300'000};
+              .leave_ms = floors_.calm_ms};
     }
     case Level::black:
       return {.bad = available < floors_.black_enter,
               .good = available > floors_.black_leave,
               .enter_ms = 0,
-              .leave_ms = 5000};
+              .leave_ms = floors_.calm_ms / 60};
   }
   return {};
 }

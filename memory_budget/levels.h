@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory_budget/role.h"
+
 namespace tandem::budget {
 
 inline constexpr int64_t kGiB = int64_t{1} << 30;
@@ -35,10 +37,15 @@ struct LevelFloors {
   int64_t black_leave = 0;  // U11 gives none: red's way in, from where red's own way out counts
   int64_t load_free_min = 0;
   int64_t fall_rate_per_s = 0;  // falling faster is a second signal (U12)
+  // How long MemAvailable must stay above red's way out; orange and yellow are left after a fifth of it,
+  // black after a sixtieth.
+  int64_t calm_ms = 300'000;
 };
 
 // U11: the table from 115 to 128 GiB, shares of MemTotal elsewhere. mem_total_bytes >= 0.
 LevelFloors floors_for(int64_t mem_total_bytes) noexcept;
+// Worse levels lie lower, and each is left above where it is entered.
+bool floors_in_order(const LevelFloors& floors) noexcept;
 
 // One look at the host. Counters are totals since boot, as the kernel gives them.
 struct LevelSample {
@@ -83,6 +90,8 @@ class LevelMachine {
   LevelReading update(const LevelSample& sample) noexcept;
   [[nodiscard]] const LevelReading& reading() const noexcept { return reading_; }
   [[nodiscard]] const LevelFloors& floors() const noexcept { return floors_; }
+  // From the next sample on; what is held is left by the new ways out.
+  void set_floors(const LevelFloors& floors) noexcept { floors_ = floors; }
 
  private:
   static constexpr size_t kHistory = 128;  // 6.4 s at 20 Hz
@@ -152,7 +161,13 @@ ShedChanges shed_changes(ShedSet before, ShedSet after) noexcept;
 
 // What the steps mean for a tenant's numbers.
 int64_t shed_optional_slots(ShedSet set, int64_t configured) noexcept;
-int64_t shed_chunk_tokens(ShedSet set, int64_t configured) noexcept;
+int64_t shed_chunk_tokens(ShedSet set, Role role, int64_t configured) noexcept;
+int64_t shed_default_slots(ShedSet set, int64_t configured) noexcept;
+// Longest prompt of a new request, of a model with so much context; 0: no limit. 64K passed where 131K
+// reset a host (U16); a prefill of more than 8K is long.
+int64_t shed_prompt_tokens(ShedSet set, Role role, int64_t context_tokens) noexcept;
+// What a refusal says at least, in seconds: the worse the level, the later it is worth asking again.
+int64_t shed_retry_after_s(Level level) noexcept;
 
 // U19: why the neighbour is slower, from the canary and the bandwidth probe, both in percent of
 // their values with the default model alone.

@@ -6,6 +6,9 @@ namespace tandem::budget {
 namespace {
 
 constexpr int64_t kShedChunkTokens = 2048;
+constexpr int64_t kChunkTokensMin = 32;  // a block of the engine's prefill
+constexpr int64_t kLongPromptTokens = 8192;
+constexpr int64_t kPromptTokensCap = 65'536;
 
 constexpr ShedSet kYellow = shed_bit(ShedStep::optional_no_long_prefills) |
                             shed_bit(ShedStep::optional_freeze_growth) |
@@ -76,15 +79,37 @@ int64_t shed_optional_slots(ShedSet set, int64_t configured) noexcept {
   return configured;
 }
 
-// Yellow halves the optional model's chunk (DESIGN 4), orange caps everybody's at 2048.
-int64_t shed_chunk_tokens(ShedSet set, int64_t configured) noexcept {
-  if ((set & shed_bit(ShedStep::smaller_chunks)) != 0) {
-    return std::min(configured, kShedChunkTokens);
+int64_t shed_default_slots(ShedSet set, int64_t configured) noexcept {
+  const bool fewer = (set & shed_bit(ShedStep::default_fewer_slots)) != 0;
+  return fewer && configured > 1 ? configured / 2 : configured;
+}
+
+int64_t shed_prompt_tokens(ShedSet set, Role role, int64_t context_tokens) noexcept {
+  const auto has = [set](ShedStep step) { return (set & shed_bit(step)) != 0; };
+  const int64_t short_prompt = std::max<int64_t>(1, std::min(kLongPromptTokens, context_tokens / 4));
+  if (role == Role::optional_model) return has(ShedStep::optional_no_long_prefills) ? short_prompt : 0;
+  if (has(ShedStep::default_short_prompts)) return short_prompt;
+  if (!has(ShedStep::default_prompt_cap)) return 0;
+  return std::max<int64_t>(1, std::min(kPromptTokensCap, context_tokens / 2));
+}
+
+int64_t shed_retry_after_s(Level level) noexcept {
+  switch (level) {
+    case Level::green: return 0;
+    case Level::yellow: return 5;
+    case Level::orange: return 15;
+    case Level::red:
+    case Level::black: return 30;
   }
-  if ((set & shed_bit(ShedStep::optional_half_slots)) != 0) {
-    return configured <= 1 ? configured : configured / 2;
-  }
-  return configured;
+  return 0;
+}
+
+// Yellow halves the optional model's chunk (DESIGN 4), orange quarters everybody's, to 2048 at most.
+int64_t shed_chunk_tokens(ShedSet set, Role role, int64_t configured) noexcept {
+  const auto has = [set](ShedStep step) { return (set & shed_bit(step)) != 0; };
+  const auto part = [configured](int64_t of) { return std::max(std::min(configured, kChunkTokensMin), configured / of); };
+  if (has(ShedStep::smaller_chunks)) return std::min(part(4), kShedChunkTokens);
+  return role == Role::optional_model && has(ShedStep::optional_half_slots) ? part(2) : configured;
 }
 
 }  // namespace tandem::budget

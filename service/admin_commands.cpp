@@ -150,6 +150,7 @@ Result<Json> AdminCommands::status() {
       .set("active_answers", services_.active_answers())
       .set("streams_max", services_.config.limits.streams)
       .set("models", models(false))
+      .set("memory", pressure_json(services_.pressure()))
       .set("store", std::move(store));
   return out;
 }

@@ -13,6 +13,7 @@
 #include "service/budget_keeper.h"
 #include "service/config.h"
 #include "service/key_ring.h"
+#include "service/pressure.h"
 #include "service/store/store.h"
 #include "service/supervisor.h"
 
@@ -28,6 +29,7 @@ class AdminCommands {
     Store& store;
     BudgetKeeper& budgets;
     std::string address;                      // "http://127.0.0.1:8080"
+    std::function<Pressure()> pressure;       // of the host's memory
     std::function<int64_t()> active_answers;  // of the HTTP layer
     std::function<void()> shut_down;          // asks the main thread to stop
   };

@@ -14,15 +14,19 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "memory_budget/guard_page_file.h"
+#include "memory_budget/probe.h"
 #include "service/admin_commands.h"
 #include "service/admin_server.h"
 #include "service/atomic_file.h"
 #include "service/budget_target.h"
 #include "service/control_page.h"
+#include "service/guard_watch.h"
 #include "service/http/server.h"
 #include "service/incident_keeper.h"
 #include "service/key_ring.h"
 #include "service/launcher.h"
+#include "service/memory_floors.h"
 #include "service/metrics.h"
 #include "service/model_metrics.h"
 #include "service/record_keeper.h"
@@ -106,6 +110,7 @@ class App {
   Result<void> open_store();
   Result<void> resolve_budgets();
   Result<void> build_models();
+  Result<void> open_watch();
   Result<void> start_http();
   Result<void> start_admin();
   void on_models_changed();
@@ -126,6 +131,7 @@ class App {
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<SupervisorBudgets> budget_target_;
   std::unique_ptr<BudgetKeeper> budgets_;
+  std::unique_ptr<GuardWatch> watch_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<AdminCommands> commands_;
@@ -139,8 +145,10 @@ Result<void> App::start() {
   TRY(open_store());
   TRY(resolve_budgets());
   TRY(build_models());
+  TRY(open_watch());
   TRY(start_http());
   TRY(start_admin());
+  watch_->start();  // a host in trouble is known before an engine starts
   supervisor_->start();
   budgets_->start();
   log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
@@ -204,6 +212,32 @@ Result<void> App::build_models() {
   return {};
 }
 
+Result<void> App::open_watch() {
+  const ServerConfig& server = config_.server;
+  const bool units = config_.engines.launcher == "systemd";
+  GuardWatch::Options options;
+  options.guard = {.mode = config_.guard.mode != "auto" ? config_.guard.mode : units ? "unit" : "child",
+                   .binary = config_.guard.binary,
+                   .page = budget::guard_page_path(server.run_dir),
+                   .blackbox = server.state_dir + "/blackbox",
+                   .watchdog = config_.guard.watchdog,
+                   .log = server.run_dir + "/guard.log"};
+  TRY_ASSIGN(budget::HostProbe probe, budget::HostProbe::open(""));
+  budget::HostReading host;
+  if (!probe.read(host)) return make_error(Errc::io, "/proc/meminfo cannot be read");
+  TRY_ASSIGN(options.floors, memory_floors(config_.memory, host.memory.total));
+  const Config& models = budgets_at_start_.config;
+  options.model_files.push_back(models.default_model.file);
+  options.default_batch_tokens = models.default_model.batch_tokens;
+  if (models.optional_model.has_value()) {
+    options.model_files.push_back(models.optional_model->file);
+    options.optional_batch_tokens = models.optional_model->batch_tokens;
+  }
+  TRY_ASSIGN(watch_, GuardWatch::open(std::move(options), clock_, *supervisor_, metrics_,
+                                      *incidents_));
+  return {};
+}
+
 Result<void> App::start_http() {
   const LimitsConfig& limits = config_.limits;
   HttpOptions options;
@@ -240,7 +274,8 @@ Result<void> App::start_http() {
                                                     .authenticator = *keys_,
                                                     .records = *records_,
                                                     .metrics = metrics_,
-                                                    .responses = store_.get()});
+                                                    .responses = store_.get(),
+                                                    .memory = [this] { return pressure_brief_json(watch_->pressure()); }});
   return http_->start(std::move(listeners));
 }
 
@@ -253,6 +288,7 @@ Result<void> App::start_admin() {
       .store = *store_,
       .budgets = *budgets_,
       .address = address_,
+      .pressure = [this] { return watch_->pressure(); },
       .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
       .shut_down = [this] { stop_signal_.request(); }});
   admin_ = std::make_unique<AdminServer>(
@@ -302,6 +338,7 @@ void App::stop() {
   http_->stop();
   supervisor_->stop(config_.engines.outlive);
   budgets_->stop();  // a restart that it waits for has ended with the supervisor
+  watch_->stop(config_.engines.outlive);  // last: the guard watches over the stop too
   admin_->stop();
   const auto flushed = store_->flush();
   if (!flushed.ok()) log::error("store: " + flushed.error().message);

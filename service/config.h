@@ -68,7 +68,15 @@ struct MemoryConfig {
   int64_t red_bytes = 0;
   int64_t black_bytes = 0;
   int64_t floor_bytes = 0;
+  Duration calm = std::chrono::minutes(5);
   std::string reclaim = "auto";
+};
+
+// The process that watches the host's memory (docs/memory.md).
+struct GuardConfig {
+  std::string mode = "auto";
+  std::string binary;
+  std::string watchdog;
 };
 
 // The rules of docs/sanitizer.md, for all models.
@@ -110,6 +118,7 @@ struct Config {
   LimitsConfig limits;
   EnginesConfig engines;
   MemoryConfig memory;
+  GuardConfig guard;
   SanitizerConfig sanitizer;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;

@@ -14,6 +14,7 @@ using enum ValueKind;
 
 constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
+constexpr std::string_view kGuards = "auto|child|unit|off";
 constexpr std::string_view kYesNo = "auto|yes|no";
 constexpr std::string_view kFamilies =
     "auto|qwen3.8|qwen3.6|qwen3.5|qwen3|qwen3-coder|qwen2.5|hermes|gemma4|gemma3|mistral|gpt-oss|llama3|"
@@ -123,10 +124,29 @@ std::span<const ConfigKey<MemoryConfig>> memory_keys() {
       {"black", &M::black_bytes, bytes, "below it the optional model is killed at once", 0, kMemoryMax},
       {"floor", &M::floor_bytes, bytes,
        "what stays available when a model is started, and what leaves yellow", 0, kMemoryMax},
+      {"calm", &M::calm, duration,
+       "how long available memory must stay well before a stopped optional model may return; slowed ones "
+       "are released after a fifth of it",
+       kSecond, 24 * kHour},
       {"reclaim", &M::reclaim, word,
        "drop clean caches and compact memory after an engine has stopped; auto: where the device "
        "shares the host's memory",
        0, 0, kReclaims},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<GuardConfig>> guard_keys() {
+  using G = GuardConfig;
+  static const auto keys = std::to_array<ConfigKey<G>>({
+      {"mode", &G::mode, word,
+       "who runs tandem-guard: tandemd (child), tandem-guard.service (unit), nobody (off: tandemd looks by "
+       "itself); auto: the unit where engines are units, else a child",
+       0, 0, kGuards},
+      {"binary", &G::binary, path, "the tandem-guard program of a child; empty: the one beside tandemd"},
+      {"watchdog", &G::watchdog, path,
+       "hardware watchdog that a child feeds, such as /dev/watchdog: the host is reset when the guard "
+       "hangs; empty: none"},
   });
   return keys;
 }

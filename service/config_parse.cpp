@@ -126,6 +126,7 @@ class Reader {
     if (has(server_keys())) return "server";
     if (has(limits_keys())) return "limits";
     if (has(engines_keys())) return "engines";
+    if (has(guard_keys())) return "guard";
     if (has(sanitizer_keys())) return "sanitizer";
     return has(model_keys()) ? "model.default" : "";
   }
@@ -278,10 +279,10 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     const toml::table* table = node.as_table();
     if (key == "model") {
       read_models(node, reader, config);
-    } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" &&
+    } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" && key != "guard" &&
                key != "sanitizer") {
       reader.unknown(line_of(node), "", key,
-                     {"server", "limits", "engines", "memory", "sanitizer", "model"});
+                     {"server", "limits", "engines", "memory", "guard", "sanitizer", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
@@ -290,6 +291,8 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
       reader.section(*table, "limits", limits_keys(), config.limits);
     } else if (key == "memory") {
       reader.section(*table, "memory", memory_keys(), config.memory);
+    } else if (key == "guard") {
+      reader.section(*table, "guard", guard_keys(), config.guard);
     } else if (key == "sanitizer") {
       reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
     } else {

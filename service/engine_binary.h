@@ -7,5 +7,7 @@
 namespace tandem::service {
 
 std::string engine_binary_beside_us();
+// The same for another program of ours, such as "tandem-guard".
+std::string binary_beside_us(const std::string& name);
 
 }  // namespace tandem::service

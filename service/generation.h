@@ -9,7 +9,8 @@
 // Errors, the same everywhere: not_found (no such model), invalid_argument and too_large (the
 // request can never work; `path` is relative to the protocol message), exhausted (queue full: 429),
 // unavailable (loading, draining, restarting, failed, or the engine was lost: 503),
-// cancelled (a deadline passed). For exhausted and unavailable ask retry_after_s().
+// cancelled (a deadline passed). For exhausted and unavailable ask retry_after_s(). An unavailable
+// whose `path` is kShortOfMemory: the model answers, but not this now (503 memory_pressure).
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,8 @@
 #include "policies/sanitize/sanitize.h"
 
 namespace tandem::service {
+
+inline constexpr const char* kShortOfMemory = "memory";
 
 enum class Role : uint8_t { default_model, optional_model };
 const char* role_name(Role role) noexcept;  // "default", "optional"

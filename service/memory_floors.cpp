@@ -1,5 +1,6 @@
 #include "service/memory_floors.h"
 
+#include <algorithm>
 #include <string>
 
 #include "service/config_units.h"
@@ -37,6 +38,10 @@ Result<budget::LevelFloors> memory_floors(const MemoryConfig& config, int64_t me
   if (config.black_bytes != 0) floors.black_enter = config.black_bytes;
   floors.black_leave = floors.red_enter;
   if (config.floor_bytes != 0) floors.yellow_leave = config.floor_bytes;
+  // Above the performance floor nothing is held any more: a way out beyond it may lie beyond the box.
+  floors.orange_leave = std::min(floors.orange_leave, floors.yellow_leave);
+  floors.red_leave = std::min(floors.red_leave, floors.yellow_leave);
+  floors.calm_ms = config.calm.count();
   TRY(in_order({"black", floors.black_enter}, {"red", floors.red_enter}, false));
   TRY(in_order({"red", floors.red_enter}, {"orange", floors.orange_enter}, false));
   TRY(in_order({"orange", floors.orange_enter}, {"yellow", floors.yellow_enter}, false));

@@ -16,11 +16,15 @@ int64_t clamp_retry(int64_t seconds) { return std::clamp<int64_t>(seconds, 1, kR
 
 }  // namespace
 
-bool AdmissionCount::admit(int64_t choices) {
+AdmissionCount::Verdict AdmissionCount::admit(int64_t choices) {
   MutexLock lock(mutex_);
-  if (open_ + choices > slots_ + queue_max_) return false;
+  const int64_t slots = slots_now();
+  const int64_t queue = slots < slots_ ? queue_max_ * slots / slots_ : queue_max_;
+  if (open_ + choices > slots + queue) {
+    return open_ + choices > slots_ + queue_max_ ? Verdict::full : Verdict::full_for_now;
+  }
   open_ += choices;
-  return true;
+  return Verdict::admitted;
 }
 
 void AdmissionCount::set_slots(int64_t slots) {
@@ -29,7 +33,18 @@ void AdmissionCount::set_slots(int64_t slots) {
   slots_ = slots;
 }
 
+void AdmissionCount::set_slots_max(int64_t slots_max) {
+  CHECK(slots_max >= 1);
+  MutexLock lock(mutex_);
+  slots_max_ = slots_max;
+}
+
 int64_t AdmissionCount::slots() const {
+  MutexLock lock(mutex_);
+  return slots_now();
+}
+
+int64_t AdmissionCount::slots_of_its_own() const {
   MutexLock lock(mutex_);
   return slots_;
 }
@@ -52,8 +67,9 @@ int64_t AdmissionCount::open() const {
 
 int64_t AdmissionCount::wait_s() const {
   MutexLock lock(mutex_);
-  const auto ahead = static_cast<double>(std::max<int64_t>(open_ - slots_, 0) + 1);
-  const double us = mean_service_us_ * ahead / static_cast<double>(slots_);
+  const int64_t slots = slots_now();
+  const auto ahead = static_cast<double>(std::max<int64_t>(open_ - slots, 0) + 1);
+  const double us = mean_service_us_ * ahead / static_cast<double>(slots);
   return clamp_retry(static_cast<int64_t>(std::ceil(us / 1e6)));
 }
 
@@ -81,15 +97,17 @@ ModelStatus Tenant::status() const {
 }
 
 int64_t Tenant::retry_after_s() const {
+  int64_t least = 1;
   {
     MutexLock lock(mutex_);
     if (status_.state != ModelState::ready) {
       const auto left =
           std::chrono::duration_cast<std::chrono::seconds>(back_at_ - clock_.now()).count();
-      return clamp_retry(left + 1);
+      return clamp_retry(std::max<int64_t>(left + 1, limits_.retry_after_s));
     }
+    least = limits_.retry_after_s;
   }
-  return admission_.wait_s();
+  return clamp_retry(std::max(least, admission_.wait_s()));
 }
 
 void Tenant::set_status(ModelStatus status) {
@@ -117,9 +135,34 @@ void Tenant::set_back_at(SteadyTime at) {
   back_at_ = at;
 }
 
+void Tenant::set_limits(const TenantLimits& limits) {
+  admission_.set_slots_max(limits.slots_max);
+  MutexLock lock(mutex_);
+  limits_ = limits;
+}
+
+TenantLimits Tenant::limits() const {
+  MutexLock lock(mutex_);
+  return limits_;
+}
+
+Result<void> Tenant::check_limits(int64_t prompt_tokens) const {
+  MutexLock lock(mutex_);
+  const int64_t most = limits_.prompt_tokens_max;
+  if (most == 0 || prompt_tokens <= most) return {};
+  return make_error(Errc::unavailable,
+                    "the prompt has " + std::to_string(prompt_tokens) + " tokens, model " + info_.name +
+                        " takes at most " + std::to_string(most) + " for now: " + limits_.why,
+                    kShortOfMemory);
+}
+
 Result<void> Tenant::require_ready() const {
   MutexLock lock(mutex_);
   if (status_.state == ModelState::ready) return {};
+  if (limits_.off) {
+    return make_error(Errc::unavailable, "model " + info_.name + " is stopped for now: " + limits_.why,
+                      kShortOfMemory);
+  }
   std::string message =
       "model " + info_.name + " is not ready: " + model_state_name(status_.state);
   if (!status_.message.empty()) message += ", " + status_.message;
@@ -131,6 +174,7 @@ Result<std::unique_ptr<Prompt>> Tenant::prepare(const protocol::Prepare& request
   TRY(require_ready());
   TRY_ASSIGN(std::unique_ptr<Prompt> prompt, prepare_now(request, deadline));
   TRY(check_prompt_length(prompt->prepared().prompt_tokens));
+  TRY(check_limits(prompt->prepared().prompt_tokens));
   return prompt;
 }
 
@@ -162,24 +206,36 @@ Result<std::unique_ptr<Prompt>> Tenant::prepare_now(const protocol::Prepare& req
       client_, std::move(place), std::move(answer), std::move(prepared)));
 }
 
+Result<void> Tenant::admit(int64_t choices, int64_t slots) {
+  switch (admission_.admit(choices)) {
+    case AdmissionCount::Verdict::admitted: return {};
+    case AdmissionCount::Verdict::full:
+      return make_error(Errc::exhausted, "model " + info_.name + " is busy: " + std::to_string(slots) +
+                                             " slots are taken and " + std::to_string(info_.queue_max) +
+                                             " requests wait");
+    case AdmissionCount::Verdict::full_for_now: break;
+  }
+  const TenantLimits now = limits();
+  return make_error(Errc::unavailable,
+                    "model " + info_.name + " has " + std::to_string(now.slots_max) + " of " +
+                        std::to_string(slots) + " slots for now, and they are taken: " + now.why,
+                    kShortOfMemory);
+}
+
 Result<std::unique_ptr<Generation>> Tenant::submit_now(const Prompt& prompt,
                                                        std::vector<protocol::Submit> choices) {
   CHECK(!choices.empty());
   const auto* own = dynamic_cast<const TenantPrompt*>(&prompt);
   CHECK_MSG(own != nullptr, "a prompt of another directory");
   const auto count = static_cast<int64_t>(choices.size());
-  if (count > admission_.slots() + info_.queue_max) {
+  const int64_t slots = admission_.slots_of_its_own();
+  if (count > slots + info_.queue_max) {
     return make_error(Errc::too_large,
                       std::to_string(count) + " choices, model " + info_.name + " takes at most " +
-                          std::to_string(admission_.slots() + info_.queue_max) + " at a time",
+                          std::to_string(slots + info_.queue_max) + " at a time",
                       "n");
   }
-  if (!admission_.admit(count)) {
-    return make_error(Errc::exhausted,
-                      "model " + info_.name + " is busy: " + std::to_string(admission_.slots()) +
-                          " slots are taken and " + std::to_string(info_.queue_max) +
-                          " requests wait");
-  }
+  TRY(admit(count, slots));
   const uint64_t first = client_.reserve_ids(choices.size());
   auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, admission_);
   const auto opened = client_.open(first, choices.size(), channel, own->epoch());

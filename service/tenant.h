@@ -8,6 +8,7 @@
 // client() belong to the supervisor (stats() excepted).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -24,30 +25,53 @@
 namespace tandem::service {
 
 // What the admission looks at; kept apart so that the reader thread and the workers share one lock.
+// The limits may change at any time: what was admitted stays, new choices wait until they fit.
 class AdmissionCount {
  public:
+  static constexpr int64_t kNoLimit = int64_t{1} << 20;
+  enum class Verdict : uint8_t { admitted, full, full_for_now };
+
   AdmissionCount(int64_t slots, int64_t queue_max) : slots_(slots), queue_max_(queue_max) {}
 
-  // All or nothing.
-  [[nodiscard]] bool admit(int64_t choices);
+  // All or nothing. full_for_now: it is only full because of set_slots_max().
+  [[nodiscard]] Verdict admit(int64_t choices);
   // One choice ended; `service_us` > 0 feeds the estimate of the drain.
   void end(int64_t service_us);
 
-  // From now on, >= 1: what was admitted stays, new choices wait until they fit.
+  // The model's own slots, >= 1 (`budget set`).
   void set_slots(int64_t slots);
+  // A passing limit on top (shedding), >= 1; the queue shrinks in proportion.
+  void set_slots_max(int64_t slots_max);
 
+  // Those that count now, and those that the model has when nothing limits it.
   [[nodiscard]] int64_t slots() const;
+  [[nodiscard]] int64_t slots_of_its_own() const;
   [[nodiscard]] int64_t open() const;
   // Expected wait of a choice that came now, in seconds, >= 1: the mean service time (recent ones
   // weigh more) times its place in the queue, over the slots.
   [[nodiscard]] int64_t wait_s() const;
 
  private:
+  [[nodiscard]] int64_t slots_now() const TANDEM_REQUIRES(mutex_) { return std::min(slots_, slots_max_); }
+
   mutable Mutex mutex_;
   int64_t slots_ TANDEM_GUARDED_BY(mutex_);
   const int64_t queue_max_;
+  int64_t slots_max_ TANDEM_GUARDED_BY(mutex_) = kNoLimit;
   int64_t open_ TANDEM_GUARDED_BY(mutex_) = 0;
   double mean_service_us_ TANDEM_GUARDED_BY(mutex_) = 0.0;
+};
+
+// What a host that is short of memory leaves of a model (service/shed.h). New work only: nothing that
+// runs is touched.
+struct TenantLimits {
+  int64_t slots_max = AdmissionCount::kNoLimit;
+  int64_t prompt_tokens_max = 0;  // longer prompts are told to come back; 0: no limit
+  bool off = false;               // it is stopped, and this is why
+  int64_t retry_after_s = 0;      // what a refusal says at least
+  std::string why;                // "the host is short of memory (level orange)"
+
+  bool operator==(const TenantLimits&) const = default;
 };
 
 class Tenant final : public Model {
@@ -85,10 +109,16 @@ class Tenant final : public Model {
   void set_slots(int64_t slots) { admission_.set_slots(slots); }
   // Longer prompts are refused from now on, with both numbers; 0: none are. Any thread.
   void set_prompt_tokens_max(int64_t tokens) { prompt_tokens_max_ = tokens; }
+  // As configured or set, whatever passes for now.
+  [[nodiscard]] int64_t slots_of_its_own() const { return admission_.slots_of_its_own(); }
+  void set_limits(const TenantLimits& limits);
+  [[nodiscard]] TenantLimits limits() const;
 
  private:
   Result<void> require_ready() const;
   Result<void> check_prompt_length(int64_t tokens) const;
+  Result<void> check_limits(int64_t prompt_tokens) const;
+  Result<void> admit(int64_t choices, int64_t slots);
   Result<std::unique_ptr<Prompt>> prepare_now(const protocol::Prepare& request,
                                               SteadyTime deadline);
   Result<std::unique_ptr<Generation>> submit_now(const Prompt& prompt,
@@ -103,6 +133,7 @@ class Tenant final : public Model {
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
   FoundProfile found_ TANDEM_GUARDED_BY(mutex_);
+  TenantLimits limits_ TANDEM_GUARDED_BY(mutex_);
   SteadyTime back_at_ TANDEM_GUARDED_BY(mutex_){};
 };
 

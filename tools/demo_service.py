@@ -44,7 +44,7 @@ def say(text=""):
 # --- Processes ---------------------------------------------------------------------------------------------
 
 def our_processes():
-    """Pids of tandemd and engines that were started for this state directory, tandemd first."""
+    """Pids of tandemd, engines and guard that were started for this state directory, tandemd first."""
     mark = f"{MARK}={STATE}".encode()
     places = tuple(os.fsencode(f"{place}/") for place in (STATE, run_folder()))
     found = []
@@ -59,7 +59,7 @@ def our_processes():
         except OSError:
             continue
         ours = mark in environment or any(argument.startswith(places) for argument in arguments)
-        if ours and name in ("tandemd", "tandem-engine") and state != "Z":
+        if ours and name in ("tandemd", "tandem-engine", "tandem-guard") and state != "Z":
             found.append((not name.startswith("tandemd"), int(entry.name)))
     return [pid for _, pid in sorted(found)]
 

@@ -55,6 +55,23 @@ void print_models(const Json& answer) {
   }
 }
 
+// "memory: orange, 5120 MiB available, shed: ..., guard 4711 (child)"
+void print_memory(const Json& answer) {
+  const Json* memory = answer.find("memory");
+  if (memory == nullptr || !memory->is_object()) return;
+  std::string steps;
+  for (const Json& step : array(*memory, "shed")) {
+    if (step.is_string()) steps += (steps.empty() ? ", shedding: " : " ") + step.as_string();
+  }
+  const Json* guard = memory->find("guard");
+  std::string problem = guard == nullptr ? "" : text(*guard, "problem");
+  if (!problem.empty()) problem = " (" + problem + ")";
+  std::printf("memory: %s, %lld MiB available%s%s; watched by %s%s\n", text(*memory, "level").c_str(),
+              static_cast<long long>(number(*memory, "available_bytes") >> 20), steps.c_str(),
+              text(*memory, "optional_held") == "true" ? ", optional model held off" : "",
+              text(*memory, "watched_by").c_str(), problem.c_str());
+}
+
 Json model_field(const Context& context) {
   return Json::object({{"model", context.arguments().positional[0]}});
 }
@@ -91,6 +108,7 @@ int run_status(const Context& context) {
               text(*answer, "pid").c_str(), text(*answer, "uptime_s").c_str(),
               text(*answer, "draining") == "true" ? "draining" : is_ready ? "ready" : "not ready",
               text(*answer, "address").c_str());
+  print_memory(*answer);
   std::printf("answers under way: %s of %s\n\n", text(*answer, "active_answers").c_str(),
               text(*answer, "streams_max").c_str());
   print_models(*answer);

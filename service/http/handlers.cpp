@@ -162,7 +162,10 @@ Answer handle_ready(const HandlerContext& context) {
   if ((*found)->status().state != ModelState::ready) {
     return not_ready("the default model is not ready");
   }
-  return handle_alive();
+  Json body = Json::object().set("status", "ok");
+  // A host short of memory slows the optional model; that is worth knowing and no reason to stay away.
+  if (context.services.memory) body.set("memory", context.services.memory());
+  return json_answer(std::move(body));
 }
 
 Answer handle_metrics(const HandlerContext& context) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/result.h"
 #include "service/auth.h"
 #include "service/generation.h"
@@ -50,6 +52,7 @@ struct HttpServices {
   RecordSink& records;
   Metrics& metrics;
   ResponseStore* responses = nullptr;  // null: none can be stored
+  std::function<Json()> memory;        // for /readyz: level and steps of shedding; empty: left out
 };
 
 class HttpServer {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "service/generation.h"
+
 namespace tandem::service::wire {
 namespace {
 
@@ -64,6 +66,10 @@ ApiError api_error(int status, std::string code, std::string message, std::strin
 ApiError map_error(const Error& error, int64_t retry_after_s) {
   const Mapping mapping = mapping_of(error.code);
   ApiError mapped = api_error(mapping.status, mapping.code, error.message, error.path);
+  if (error.code == Errc::unavailable && error.path == kShortOfMemory) {
+    mapped.code = "memory_pressure";
+    mapped.param.clear();
+  }
   // SDKs ignore a Retry-After over 60 s and fall back to hammering.
   if (mapping.status == 429 || mapping.status == 503) {
     mapped.retry_after_s = std::clamp<int64_t>(retry_after_s, 1, 60);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """tandem-guard with a made-up /proc and real processes: who is killed, how soon, and who is not."""
+import fcntl
 import mmap
 import os
 import pathlib
@@ -14,6 +15,8 @@ import time
 BIN = pathlib.Path(os.environ["TANDEM_BIN_DIR"]) / "tandem-guard"
 TENANT = {"default": 64, "optional": 128}  # offsets of the control page
 REPORT = 256
+FLOORS = 512
+BOOT = 32
 GIB_KB = 1 << 20
 TOTAL = int(121.7 * GIB_KB)
 LEVELS = ["green", "yellow", "orange", "red", "black"]
@@ -81,8 +84,18 @@ class World:
 
     def report(self):
         names = ("sequence", "level", "signals", "shed", "pinned", "sampled_ms", "available", "fall", "actions",
-                 "acted_ms", "action", "reason", "role", "refused")
-        return dict(zip(names, struct.unpack_from("<QIIIIqqqQqIIII", self.page, REPORT)))
+                 "acted_ms", "action", "reason", "role", "refused", "failed", "zero")
+        return dict(zip(names, struct.unpack_from("<QIIIIqqqQqIIIIII", self.page, REPORT)))
+
+    def tell_floors(self, yellow, orange, red, black, calm_ms=300_000):
+        """Ways in, in GiB; the ways out half a GiB above."""
+        gib = 1 << 30
+        numbers = [int(n * gib) for floor in (yellow, orange, red) for n in (floor, floor + 0.5)]
+        numbers += [int(black * gib), gib, calm_ms]
+        sequence = struct.unpack_from("<Q", self.page, FLOORS)[0] | 1
+        struct.pack_into("<Q", self.page, FLOORS, sequence)
+        struct.pack_into("<9q", self.page, FLOORS + 8, *numbers)
+        struct.pack_into("<Q", self.page, FLOORS, sequence + 1)
 
     def level(self):
         return LEVELS[self.report()["level"]]
@@ -259,6 +272,148 @@ def bad_starts():
     w.end()
 
 
+def one_guard_a_page():
+    w = World()
+    w.start_guard()
+    command = [BIN, "--root", w.root, "--page", w.page_path, "--blackbox", w.root / "other"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    check(done.returncode == 3 and f"process {w.guard.pid} guards" in done.stderr, "a second guard leaves, and says who is there")
+    w.guard.kill()
+    w.guard.wait()
+    w.start_guard()
+    check(w.guard.poll() is None, "the place is free when its holder is gone")
+    w.end()
+
+
+def floors_of_the_page_are_followed():
+    w = World()
+    w.start_guard()
+    w.available(18)
+    time.sleep(0.3)
+    check(w.level() == "green", "18 GiB is not yet yellow")
+    optional = w.process(STUBBORN)
+    w.tell("optional", optional.pid)
+    w.pinned(2)
+    w.tell_floors(yellow=30, orange=29, red=40, black=27)  # out of order
+    time.sleep(0.4)
+    check(optional.poll() is None and w.level() == "green", "floors out of order are not followed")
+    w.tell_floors(yellow=30, orange=29, red=28, black=27, calm_ms=6000)
+    check(w.wait_for(lambda: optional.poll() is not None, 2), "new floors count from the next look on: black kills")
+    w.available(40)
+    check(w.wait_for(lambda: w.level() == "red", 2) and w.wait_for(lambda: w.level() == "green", 12), "and so does the calm time")
+    status, lines = w.end()
+    check(status == 0 and "floors=refused" in lines and "floors=followed" in lines, "the black box has both")
+
+
+def a_host_that_cannot_be_seen_ages_the_heartbeat():
+    w = World()
+    w.start_guard()
+    os.truncate(w.meminfo, 0)
+    time.sleep(0.3)
+    before = w.report()["sampled_ms"]
+    time.sleep(1.5)
+    check(w.report()["sampled_ms"] == before, "a look that sees nothing is no sign of life")
+    w.available(60)
+    check(w.wait_for(lambda: w.report()["sampled_ms"] > before), "until it sees again")
+    _, lines = w.end()
+    check(re.search(r"blind_ms=[1-9]", lines) is not None, "the black box tells for how long")
+
+
+def a_page_of_another_boot_is_emptied():
+    w = World()
+    (w.root / "proc/sys/kernel/random").mkdir(parents=True)
+    (w.root / "proc/sys/kernel/random/boot_id").write_text("11111111-2222-3333-4444-555555555555\n")
+    w.start_guard()
+    other = w.process()
+    w.tell("optional", other.pid)
+    check(w.pinned(2), "of this boot it is followed")
+    w.guard.kill()
+    w.guard.wait()
+    w.start_guard()
+    check(w.pinned(2), "also by the next guard")
+    w.guard.kill()
+    w.guard.wait()
+    (w.root / "proc/sys/kernel/random/boot_id").write_text("99999999-2222-3333-4444-555555555555\n")
+    w.start_guard()
+    w.available(1)
+    time.sleep(0.5)
+    check(other.poll() is None and w.report()["pinned"] == 0, "after a reboot nobody is what an old page says")
+    w.end()
+
+
+def nothing_stops_it_but_term():
+    w = World()
+    read_end, write_end = os.pipe()
+    w.guard = subprocess.Popen([BIN, "--root", w.root, "--page", w.page_path, "--blackbox", w.blackbox], stderr=write_end)
+    os.close(write_end)
+    w.wait_for(lambda: w.page_path.exists() and w.page_path.stat().st_size == 4096)
+    with open(w.page_path, "r+b") as file:
+        w.page = mmap.mmap(file.fileno(), 4096)
+    w.wait_for(lambda: w.report()["sampled_ms"] > 0)
+    os.close(read_end)  # its log is gone
+    w.guard.send_signal(signal.SIGHUP)
+    optional = w.process(STUBBORN)
+    w.tell("optional", optional.pid)
+    w.pinned(2)
+    w.available(1)
+    check(w.wait_for(lambda: optional.poll() is not None, 2), "without a log, and after SIGHUP, it works")
+    time.sleep(0.3)
+    check(w.guard.poll() is None, "and lives")
+    w.guard.terminate()
+    check(w.guard.wait(5) == 0, "TERM ends it in order")
+    w.guard = None
+    w.end()
+
+
+def a_log_that_nobody_reads_does_not_stop_the_black_box():
+    w = World()
+    w.start_guard()
+    fcntl.fcntl(w.guard.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    for index in range(60):  # each change of floors is a line in the log, which nobody reads: more than the pipe holds
+        w.tell_floors(yellow=30 + index % 7, orange=29, red=28, black=27)
+        time.sleep(0.11)
+
+    def lines():
+        return w.blackbox.read_bytes().rstrip(b"\0").count(b"\n")
+
+    before = lines()
+    check(before > 50, f"every change is in the black box ({before} lines)")
+    check(w.wait_for(lambda: lines() > before + 1, 4), "and it goes on")
+    w.end()
+
+
+def it_makes_no_page_fault():
+    w = World()
+    w.start_guard()
+    optional = w.process()
+    w.tell("optional", optional.pid)
+    w.pinned(2)
+
+    def faults():
+        fields = pathlib.Path(f"/proc/{w.guard.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[7]), int(fields[9])  # minor, major
+
+    locked = re.search(r"VmLck:\s+(\d+)", pathlib.Path(f"/proc/{w.guard.pid}/status").read_text())
+    time.sleep(1.2)  # every path once
+    for gib in (19, 60):
+        w.available(gib)
+        time.sleep(0.3)
+    before = faults()
+    for i in range(20):
+        w.available(60 - i)
+        w.tell_floors(yellow=20 + i % 2, orange=12, red=8, black=4)
+        time.sleep(0.1)
+    w.available(1)  # the kill path too
+    w.wait_for(lambda: optional.poll() is not None, 2)
+    time.sleep(0.3)
+    after = faults()
+    if int(locked.group(1)) == 0:
+        print("     (memory cannot be locked here: faults are not judged)")
+    else:
+        check(after == before, f"no page fault in three seconds, a kill included ({before} {after})")
+    w.end()
+
+
 def it_does_not_grow():
     w = World()
     w.start_guard()
@@ -288,5 +443,12 @@ a_loading_default_goes_at_black()
 it_starts_again_where_it_was()
 bad_starts()
 it_does_not_grow()
+one_guard_a_page()
+floors_of_the_page_are_followed()
+a_host_that_cannot_be_seen_ages_the_heartbeat()
+a_page_of_another_boot_is_emptied()
+nothing_stops_it_but_term()
+a_log_that_nobody_reads_does_not_stop_the_black_box()
+it_makes_no_page_fault()
 print(f"{len(FAILURES)} failures")
 sys.exit(1 if FAILURES else 0)

@@ -338,9 +338,33 @@ TEST_CASE("slots go 16, 8, 1, 0 and chunks shrink with them") {
   CHECK(slots(Level::yellow, 1) == 1);
   CHECK(slots(Level::orange, 16) == 1);
   CHECK(slots(Level::red, 16) == 0);
-  CHECK(shed_chunk_tokens(shed_for(Level::yellow, false), 8192) == 4096);
-  CHECK(shed_chunk_tokens(shed_for(Level::orange, false), 8192) == 2048);
-  CHECK(shed_chunk_tokens(shed_for(Level::orange, false), 512) == 512);
+  const auto chunk = [](Level level, Role role, int64_t configured) {
+    return shed_chunk_tokens(shed_for(level, false), role, configured);
+  };
+  CHECK(chunk(Level::green, Role::optional_model, 8192) == 8192);
+  CHECK(chunk(Level::yellow, Role::optional_model, 8192) == 4096);
+  CHECK(chunk(Level::yellow, Role::default_model, 8192) == 8192);
+  CHECK(chunk(Level::orange, Role::optional_model, 32'768) == 2048);
+  CHECK(chunk(Level::orange, Role::default_model, 8192) == 2048);
+  CHECK(chunk(Level::orange, Role::optional_model, 512) == 128);  // never more than at yellow
+  CHECK(chunk(Level::orange, Role::optional_model, 64) == 32);
+  CHECK(chunk(Level::orange, Role::optional_model, 16) == 16);
+
+  const ShedSet alone = shed_for(Level::red, true);
+  CHECK(shed_default_slots(shed_for(Level::red, false), 8) == 8);
+  CHECK(shed_default_slots(alone, 8) == 4);
+  CHECK(shed_default_slots(alone, 1) == 1);
+  const auto prompt = [](ShedSet set, Role role) { return shed_prompt_tokens(set, role, 262'144); };
+  CHECK(prompt(0, Role::optional_model) == 0);
+  CHECK(prompt(shed_for(Level::yellow, false), Role::optional_model) == 8192);
+  CHECK(prompt(shed_for(Level::yellow, false), Role::default_model) == 0);
+  CHECK(prompt(shed_for(Level::orange, false), Role::default_model) == 65'536);
+  CHECK(prompt(alone, Role::default_model) == 8192);
+  CHECK(shed_prompt_tokens(alone, Role::default_model, 4096) == 1024);
+  CHECK(shed_prompt_tokens(shed_for(Level::orange, false), Role::default_model, 4096) == 2048);
+  CHECK(shed_retry_after_s(Level::green) == 0);
+  CHECK(shed_retry_after_s(Level::yellow) < shed_retry_after_s(Level::orange));
+  CHECK(shed_retry_after_s(Level::orange) < shed_retry_after_s(Level::red));
 }
 
 TEST_CASE("a slow neighbour has one of three causes") {

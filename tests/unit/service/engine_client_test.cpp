@@ -152,7 +152,7 @@ TEST_CASE("an engine that overruns its credit still leaves each choice its termi
   Ear ear;
   EngineClient client({.name = "alpha"}, ear);
   AdmissionCount admission(4, 0);
-  REQUIRE(admission.admit(2));
+  REQUIRE(admission.admit(2) == AdmissionCount::Verdict::admitted);
   GenerationChannel channel(10, 2, client, admission);
   const protocol::Event event{protocol::ContentEvent{.text = "x"}};
   const std::string payload = event.to_json().dump();

@@ -7,6 +7,7 @@ namespace tandem::service {
 namespace {
 
 using std::chrono::milliseconds;
+using Verdict = AdmissionCount::Verdict;
 
 std::unique_ptr<Generation> submit(Tenant& tenant, const Prompt& prompt, size_t choices = 1,
                                    int64_t max_tokens = 10'000) {
@@ -83,18 +84,18 @@ TEST_CASE("a prompt above the model's own bound is refused with both numbers, un
 
 TEST_CASE("slots of the admission change for what comes: what was admitted stays") {
   AdmissionCount count(2, 1);
-  REQUIRE(count.admit(3));
-  CHECK_FALSE(count.admit(1));
+  REQUIRE(count.admit(3) == Verdict::admitted);
+  CHECK(count.admit(1) == Verdict::full);
   count.set_slots(4);
   CHECK(count.slots() == 4);
-  CHECK(count.admit(2));
-  CHECK_FALSE(count.admit(1));
+  CHECK(count.admit(2) == Verdict::admitted);
+  CHECK(count.admit(1) == Verdict::full);
   count.set_slots(1);
   CHECK(count.open() == 5);
   for (int i = 0; i < 3; ++i) count.end(0);
-  CHECK_FALSE(count.admit(1));  // 1 slot and 1 place in the queue are taken
+  CHECK(count.admit(1) == Verdict::full);  // 1 slot and 1 place in the queue are taken
   count.end(0);
-  CHECK(count.admit(1));
+  CHECK(count.admit(1) == Verdict::admitted);
 }
 
 TEST_CASE("several choices of one prompt end once each") {
@@ -292,14 +293,68 @@ TEST_CASE("a model that is not ready says so at once") {
 
 TEST_CASE("the wait is the mean service time times the place in the queue over the slots") {
   AdmissionCount count(2, 100);
-  REQUIRE(count.admit(12));
+  REQUIRE(count.admit(12) == Verdict::admitted);
   CHECK(count.wait_s() == 1);  // nothing measured yet
   count.end(8'000'000);        // 8 s; 11 are open, 9 of them wait, the next is tenth
   CHECK(count.wait_s() == 40);
   for (int i = 0; i < 11; ++i) count.end(8'000'000);
   CHECK(count.wait_s() == 4);
   CHECK(count.open() == 0);
-  CHECK_FALSE(count.admit(103));
+  CHECK(count.admit(103) == Verdict::full);
+}
+
+TEST_CASE("slots change while choices run: what runs stays, new ones are measured by the new number") {
+  AdmissionCount count(4, 8);
+  REQUIRE(count.admit(10) == Verdict::admitted);
+  count.set_slots_max(1);  // and a quarter of the queue
+  CHECK(count.slots() == 1);
+  CHECK(count.slots_of_its_own() == 4);
+  CHECK(count.open() == 10);
+  CHECK(count.admit(1) == Verdict::full_for_now);
+  CHECK(count.admit(3) == Verdict::full);  // 13 are more than ever fit
+  for (int i = 0; i < 8; ++i) count.end(8'000'000);
+  CHECK(count.wait_s() == 16);  // two are open, one slot: the next is second
+  CHECK(count.admit(1) == Verdict::admitted);
+  CHECK(count.admit(1) == Verdict::full_for_now);
+  count.set_slots_max(AdmissionCount::kNoLimit);
+  CHECK(count.slots() == 4);
+  CHECK(count.admit(9) == Verdict::admitted);
+  CHECK(count.admit(1) == Verdict::full);
+  count.set_slots(16);
+  CHECK(count.slots() == 16);
+  CHECK(count.admit(12) == Verdict::admitted);
+  CHECK(count.admit(1) == Verdict::full);
+}
+
+TEST_CASE("a host short of memory: long prompts and further requests are told to come back") {
+  World world("tokens 1000000\n");
+  world.config.default_model.slots = 4;
+  world.config.default_model.queue_max = 0;
+  world.begin();
+  REQUIRE(world.until_ready());
+  const std::string why = "the host is short of memory (level yellow)";
+  world.tenant().set_limits({.slots_max = 2, .prompt_tokens_max = 3, .retry_after_s = 15, .why = why});
+  CHECK(world.status().slots == 2);
+  CHECK(world.tenant().retry_after_s() == 15);
+  const auto refused = world.tenant().prepare({.input = protocol::PrepareText{.text = "long"}}, soon());
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Errc::unavailable);
+  CHECK(refused.error().path == kShortOfMemory);
+  CHECK(refused.error().message == "the prompt has 4 tokens, model alpha takes at most 3 for now: " + why);
+
+  const auto prompt = prepare_text(world.tenant(), "abc");
+  const auto running = submit(world.tenant(), *prompt, 2);
+  const auto third = world.tenant().submit(*prompt, std::vector<protocol::Submit>(1));
+  REQUIRE_FALSE(third.ok());
+  CHECK(third.error().path == kShortOfMemory);
+  CHECK(third.error().message == "model alpha has 2 of 4 slots for now, and they are taken: " + why);
+
+  world.tenant().set_limits({});
+  CHECK(world.status().slots == 4);
+  CHECK(world.tenant().retry_after_s() == 1);
+  const auto more = submit(world.tenant(), *prepare_text(world.tenant(), "long"), 2);
+  running->cancel();
+  more->cancel();
 }
 
 }  // namespace
