@@ -1,4 +1,4 @@
-// The small endpoints: models, tokenize, detokenize, health, metrics, root.
+// The small endpoints: tokenize, detokenize, health, metrics, root.
 #include "service/http/handlers.h"
 
 #include <sys/random.h>
@@ -17,25 +17,6 @@ namespace tandem::service {
 namespace {
 
 constexpr int64_t kTokenizeDeadlineMs = 30'000;
-
-Json model_json(const Model& model, int64_t created_unix_s) {
-  const ModelInfo& info = model.info();
-  const ModelStatus status = model.status();
-  Json json = Json::object();
-  json.set("id", info.name).set("object", "model");
-  json.set("created", status.ready_unix_s > 0 ? status.ready_unix_s : created_unix_s);
-  json.set("owned_by", "tandem");
-  json.set("role", role_name(info.role));
-  json.set("state", model_state_name(status.state));
-  Json::Array aliases;
-  for (const std::string& alias : info.aliases) aliases.emplace_back(alias);
-  json.set("aliases", std::move(aliases));
-  if (status.facts.has_value()) {
-    // What vLLM's clients look for.
-    json.set("max_model_len", status.facts->context_tokens_max);
-  }
-  return json;
-}
 
 Answer not_ready(std::string reason) {
   wire::ApiError error = wire::api_error(503, "not_ready", std::move(reason));
@@ -89,20 +70,6 @@ wire::Parsed<Request> read_request(const Exchange& exchange, Parse parse) {
 }
 
 }  // namespace
-
-Answer handle_models(const HandlerContext& context) {
-  Json::Array list;
-  for (const Model* model : context.services.models.all()) {
-    list.push_back(model_json(*model, context.services.clock.unix_seconds()));
-  }
-  return json_answer(Json::object().set("object", "list").set("data", std::move(list)));
-}
-
-Answer handle_model(const HandlerContext& context, const Exchange& exchange) {
-  const auto found = find_model(context, exchange.admission().id_in_path, "");
-  if (const auto* error = std::get_if<wire::ApiError>(&found)) return error_answer(*error);
-  return json_answer(model_json(*std::get<Model*>(found), context.services.clock.unix_seconds()));
-}
 
 Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) {
   RequestTracker tracker(context.services, exchange, "/tokenize", random_id("tok-"));

@@ -28,7 +28,8 @@ Answer handle_count_tokens(const HandlerContext& context, const Exchange& exchan
 Answer handle_responses(const HandlerContext& context, const Exchange& exchange);
 Answer handle_stored_response(const HandlerContext& context, const Exchange& exchange);
 Answer handle_delete_response(const HandlerContext& context, const Exchange& exchange);
-Answer handle_models(const HandlerContext& context);
+// Both in Anthropic's form for a client that sends `anthropic-version`.
+Answer handle_models(const HandlerContext& context, const Exchange& exchange);
 Answer handle_model(const HandlerContext& context, const Exchange& exchange);
 Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange);
 Answer handle_detokenize(const HandlerContext& context, const Exchange& exchange);

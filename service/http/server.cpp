@@ -83,7 +83,7 @@ struct HttpServer::Impl final : FrontHandler {
       case Endpoint::delete_response:
         return handle_delete_response(context, exchange);
       case Endpoint::models:
-        return handle_models(context);
+        return handle_models(context, exchange);
       case Endpoint::model:
         return handle_model(context, exchange);
       case Endpoint::tokenize:

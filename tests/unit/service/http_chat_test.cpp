@@ -307,6 +307,29 @@ TEST_CASE("completions: prompts as text, lists and token ids, echo and log-proba
   }
 }
 
+TEST_CASE("models in the form of the client that asks") {
+  TestServer server;
+  constexpr const char* kVersion = "anthropic-version: 2023-06-01\r\n";
+  const Json page = ask(server, request("GET", "/v1/models?limit=20", {}, kVersion)).json();
+  CHECK(text_at(page, {"data", "0", "id"}) == "alpha");
+  CHECK(text_at(page, {"data", "1", "type"}) == "model");
+  CHECK(text_at(page, {"data", "1", "display_name"}) == "beta");
+  CHECK(text_at(page, {"data", "1", "created_at"}).size() == 20);
+  CHECK(text_at(page, {"data", "1", "created_at"}).ends_with("Z"));
+  CHECK(page.find("object") == nullptr);
+  CHECK(*page.find("has_more") == Json(false));
+  CHECK(text_at(page, {"first_id"}) == "alpha");
+  CHECK(text_at(page, {"last_id"}) == "beta");
+  const Json one = ask(server, request("GET", "/v1/models/beta", {}, kVersion)).json();
+  CHECK(one.as_object().size() == 4);
+  CHECK(text_at(one, {"id"}) == "beta");
+  const Reply missing = ask(server, request("GET", "/v1/models/nothing", {}, kVersion));
+  CHECK(missing.status == 404);
+  CHECK(text_at(missing.json(), {"type"}) == "error");
+  CHECK(text_at(missing.json(), {"error", "type"}) == "not_found_error");
+  CHECK_FALSE(missing.header("request-id").empty());
+}
+
 TEST_CASE("the small endpoints") {
   TestServer server;
   const Reply models = ask(server, request("GET", "/v1/models"));
