@@ -5,7 +5,7 @@
 namespace tandem::engine {
 namespace {
 
-Result<policies::ParseOptions> options_from(const protocol::AnswerFormat& format,
+Result<policies::ParseOptions> options_from(protocol::AnswerFormat format,
                                             std::vector<std::string> stop) {
   policies::ParseOptions options;
   const auto syntax = policies::tool_syntax(format.syntax);
@@ -15,12 +15,12 @@ Result<policies::ParseOptions> options_from(const protocol::AnswerFormat& format
   }
   options.syntax = *syntax;
   options.thinking_open = format.thinking_open;
-  options.tools = policies::declared_tools(&format.tools);
+  options.tools = policies::declared_tools(std::move(format.tools));
   options.choice = policies::call_choice(&format.tool_choice);
   options.parallel_calls = format.parallel_calls;
   options.stop = std::move(stop);
   options.nine_character_ids = format.nine_character_ids;
-  options.id_seed = format.id_seed;
+  options.id_seed = std::move(format.id_seed);
   for (const int32_t rule : format.rules_off) {
     if (rule < 1 || rule >= policies::kRules) {
       return make_error(Errc::invalid_argument, "rule " + std::to_string(rule), "format.rules_off");
@@ -55,11 +55,11 @@ Result<AnswerText> AnswerText::create(protocol::Submit& submit, const TextSide& 
   AnswerText out(text.make_decoder(submit.keep_special), std::move(stops), std::move(submit.stop));
   if (!submit.format) return out;
   TRY_ASSIGN(policies::ParseOptions options,
-             options_from(*submit.format, std::exchange(out.stop_texts_, {})));
+             options_from(*std::exchange(submit.format, std::nullopt),
+                          std::exchange(out.stop_texts_, {})));
   if (!options.off[24]) out.thought_end_ = policies::thought_end(options.syntax);
   out.thinking_open_ = options.thinking_open && !out.thought_end_.marker.empty();
   out.parser_.emplace(std::move(options));
-  submit.format.reset();
   return out;
 }
 

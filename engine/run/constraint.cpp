@@ -15,7 +15,7 @@ Result<CallGrammar> call_grammar(const protocol::Constraint& constraint) {
     return make_error(Errc::invalid_argument, "unknown syntax '" + constraint.syntax + "'",
                       "constraint.syntax");
   }
-  return compile_call_grammar(policies::declared_tools(&constraint.tools),
+  return compile_call_grammar(policies::declared_tools(constraint.tools),
                               {.syntax = *syntax,
                                .named = constraint.tool_name,
                                .parallel_calls = constraint.parallel_calls});

@@ -42,7 +42,7 @@ Result<protocol::Text> render(const PrepareContext& context, const Json& json) {
   return context.text.render(*chat);
 }
 
-Result<PreparedMessage> answer(const PrepareContext& context, const PrepareJob& job) {
+Result<PreparedMessage> work_on(const PrepareContext& context, const PrepareJob& job) {
   TRY_ASSIGN(const Json json, parse_json(job.payload, kJobLimits));
   if (job.type == FrameType::prepare) return prepare(context, json);
   PreparedMessage message;
@@ -61,11 +61,17 @@ Result<PreparedMessage> answer(const PrepareContext& context, const PrepareJob& 
     message.type = FrameType::text;
     message.payload = text.to_json().dump();
   }
-  if (message.payload.size() > kFramePayloadBytesMax) {
-    return make_error(Errc::too_large, "the answer has " + std::to_string(message.payload.size()) +
-                                           " bytes");
-  }
   return message;
+}
+
+// What does not fit into a frame must not reach the connection: to write it would be a bug.
+Result<PreparedMessage> answer(const PrepareContext& context, const PrepareJob& job) {
+  TRY_ASSIGN(PreparedMessage message, work_on(context, job));
+  if (message.payload.size() <= context.answer_bytes_max) return message;
+  return make_error(Errc::too_large, "the answer to " + std::string(frame_type_name(job.type)) +
+                                         " has " + std::to_string(message.payload.size()) +
+                                         " bytes, the limit is " +
+                                         std::to_string(context.answer_bytes_max));
 }
 
 }  // namespace

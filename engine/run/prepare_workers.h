@@ -15,6 +15,7 @@ struct PrepareContext {
   const TextSide& text;
   ConstraintCache& constraints;
   int64_t context_tokens = 0;  // longer prompts are refused here: they could never be submitted
+  size_t answer_bytes_max = kFramePayloadBytesMax;  // a longer answer fails its request, no other
 };
 
 // The answer to one job; what a worker does between two queues.

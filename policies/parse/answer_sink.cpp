@@ -41,9 +41,10 @@ std::string made_up_id(std::string_view seed, int64_t number, bool nine_characte
   return id;
 }
 
-AnswerSink::AnswerSink(const ParseOptions& options)
+AnswerSink::AnswerSink(const ParseOptions& options, Stops stops)
     : options_(options),
-      stops_(options.off[25] ? std::vector<std::string>() : options.stop) {}
+      stops_(options.off[25] || stops == Stops::ignored ? std::vector<std::string>()
+                                                        : options.stop) {}
 
 bool AnswerSink::declared(std::string_view name) const {
   return std::any_of(options_.tools.begin(), options_.tools.end(),

@@ -40,7 +40,8 @@ class CallTarget {
 
 class AnswerSink final : public CallTarget {
  public:
-  explicit AnswerSink(const ParseOptions& options);
+  enum class Stops : uint8_t { applied, ignored };
+  explicit AnswerSink(const ParseOptions& options, Stops stops = Stops::applied);
 
   void reasoning(std::string_view piece);
   // The next piece belongs to another part of the thought: joined with one newline.

@@ -17,11 +17,6 @@ std::unique_ptr<AnswerReader> make_reader(const ParseOptions& options, bool call
   return messages ? message_reader(options, calls, sink) : marker_reader(options, calls, sink);
 }
 
-ParseOptions without_stops(ParseOptions options) {
-  options.stop.clear();
-  return options;
-}
-
 bool is_ascii(std::string_view text) {
   uint8_t bits = 0;
   for (const char c : text) bits |= static_cast<uint8_t>(c);
@@ -30,10 +25,9 @@ bool is_ascii(std::string_view text) {
 
 // A second parser that only looks: is there a call where the client wants none (R17)?
 struct Watcher {
-  explicit Watcher(const ParseOptions& base)
-      : options(without_stops(base)), sink(options), reader(make_reader(options, true, sink)) {}
+  explicit Watcher(const ParseOptions& options)
+      : sink(options, AnswerSink::Stops::ignored), reader(make_reader(options, true, sink)) {}
 
-  ParseOptions options;
   AnswerSink sink;
   std::unique_ptr<AnswerReader> reader;
   AnswerEvents dropped;
@@ -41,16 +35,19 @@ struct Watcher {
 
 }  // namespace
 
-std::vector<DeclaredTool> declared_tools(const Json* tools) {
+std::vector<DeclaredTool> declared_tools(Json tools) {
   std::vector<DeclaredTool> out;
-  if (tools == nullptr || !tools->is_array()) return out;
-  for (const Json& tool : tools->as_array()) {
-    const Json* function = tool.find("function");
+  if (!tools.is_array()) return out;
+  out.reserve(tools.as_array().size());
+  for (Json& tool : tools.as_array()) {
+    Json* function = tool.find("function");
     const Json* name = function == nullptr ? nullptr : function->find("name");
     if (name == nullptr || !name->is_string() || name->as_string().empty()) continue;
     DeclaredTool declared;
     declared.name = name->as_string();
-    if (const Json* parameters = function->find("parameters")) declared.parameters = *parameters;
+    if (Json* parameters = function->find("parameters")) {
+      declared.parameters = std::move(*parameters);
+    }
     out.push_back(std::move(declared));
   }
   return out;

@@ -33,8 +33,9 @@ struct DeclaredTool {
   std::string name;
   Json parameters;  // its schema; null: none
 };
-// From a request's `tools`. Entries that are no functions with a name are left out.
-std::vector<DeclaredTool> declared_tools(const Json* tools);
+// From a request's `tools`, which may be a megabyte: move them in. Entries that are no functions with a
+// name are left out.
+std::vector<DeclaredTool> declared_tools(Json tools);
 
 // forced: required, or a named tool (R17).
 enum class CallChoice : uint8_t { automatic, none, forced };

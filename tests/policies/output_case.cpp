@@ -172,7 +172,7 @@ std::optional<ParseOptions> parse_options(const Json& test_case, Differences& ou
   options.syntax = *syntax;
   const Json* open = input.find("thinking_open");
   options.thinking_open = open != nullptr && open->is_bool() && open->as_bool();
-  options.tools = declared_tools(input.find("tools"));
+  if (const Json* tools = input.find("tools")) options.tools = declared_tools(*tools);
   options.choice = call_choice(input.find("tool_choice"));
   const Json* parallel = input.find("parallel_tool_calls");
   options.parallel_calls = parallel == nullptr || !parallel->is_bool() || parallel->as_bool();

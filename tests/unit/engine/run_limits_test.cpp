@@ -85,6 +85,50 @@ TEST_CASE("limits: a refusal that repeats the client's text is cut") {
   CHECK(message.job_bytes > (size_t{6} << 20));
 }
 
+// One boundary a byte: an answer that grows with its prompt.
+class WordyText final : public TextSide {
+ public:
+  [[nodiscard]] Result<PromptTokens> prepare(const protocol::Prepare& prepare) const override {
+    const std::string& text = std::get<protocol::PrepareText>(prepare.input).text;
+    PromptTokens prompt{.tokens = {1}, .boundaries = {}};
+    for (size_t i = 0; i < text.size(); ++i) prompt.boundaries.push_back(1);
+    return prompt;
+  }
+  [[nodiscard]] Result<protocol::Text> render(const protocol::PrepareChat&) const override {
+    return make_error(Errc::internal, "not asked for");
+  }
+  [[nodiscard]] Result<protocol::Tokens> tokenize(const protocol::Tokenize&) const override {
+    return protocol::Tokens{};
+  }
+  [[nodiscard]] Result<protocol::Text> detokenize(const protocol::Detokenize&) const override {
+    return protocol::Text{};
+  }
+  [[nodiscard]] std::unique_ptr<TextDecoder> make_decoder(bool) const override { return nullptr; }
+  [[nodiscard]] std::string_view token_bytes(int32_t) const override { return "x"; }
+  [[nodiscard]] bool ends_generation(int32_t) const override { return false; }
+  [[nodiscard]] const TokenTrie& token_trie() const override { return trie_; }
+
+ private:
+  TokenTrie trie_ = TokenTrie::build({}, {});
+};
+
+TEST_CASE("limits: what a prompt was prepared to must fit into a frame, or its request fails") {
+  const WordyText text;
+  ConstraintCache constraints(text.token_trie());
+  const PrepareContext context{
+      .text = text, .constraints = constraints, .context_tokens = 10, .answer_bytes_max = 2000};
+  const auto small = answer_prepare_job(context, text_job("some words"));
+  CHECK(small.type == FrameType::prepared);
+  CHECK(small.prompt.tokens.size() == 1);
+  const auto large = answer_prepare_job(context, text_job(std::string(2000, 'x')));
+  CHECK(large.type == FrameType::failed);
+  CHECK(large.prompt.tokens.empty());
+  const Error error = protocol::error_from_json(parse_json(large.payload).value());
+  CHECK(error.code == Errc::too_large);
+  CHECK(error.message.find("the answer to prepare has ") == 0);
+  CHECK(error.message.find("the limit is 2000") != std::string::npos);
+}
+
 TEST_CASE("limits: workers leave what waits behind when they are stopped") {
   const LoudText text;
   PrepareQueue jobs(512);

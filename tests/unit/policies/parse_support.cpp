@@ -68,7 +68,7 @@ std::vector<DeclaredTool> sample_tools() {
         "s":{"type":"string"},"n":{"type":"integer"},"d":{"type":"number"},"b":{"type":"boolean"},
         "o":{"type":"object"},"l":{"type":"array"},"z":{"type":["string","null"]},
         "e":{"enum":["red","blue"]}}}}},{"type":"function","function":{"name":"g"}}])");
-  return declared_tools(&*tools);
+  return declared_tools(*tools);
 }
 
 void add_events(Outcome& outcome, const AnswerEvents& events) {
