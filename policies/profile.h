@@ -65,6 +65,7 @@ struct ModelProfile {
   bool alternates = false;            // strict user/assistant order (R7)
   bool one_call_per_message = false;  // (R8)
   bool nine_character_ids = false;    // call ids are nine letters or digits (R8)
+  bool tool_turns = true;             // it writes earlier calls and results; else they become text (R8)
 
   // Thinking
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;

@@ -16,6 +16,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "policies/profile.h"
 
 namespace tandem::service {
 
@@ -55,6 +56,7 @@ struct EnginesConfig {
   bool outlive = false;
   Duration hello_deadline = std::chrono::seconds(10);
   Duration load_deadline = std::chrono::minutes(30);
+  Duration trial_deadline = std::chrono::seconds(20);
   Duration stop_deadline = std::chrono::seconds(10);
   int64_t restarts = 3;
   Duration restart_window = std::chrono::minutes(10);
@@ -86,6 +88,7 @@ struct SanitizerConfig {
   int64_t answer_reserve_tokens = 256;
   int64_t unavoidable_reasoning_reserve_tokens = 512;
   int64_t default_max_tokens = 4096;
+  bool foreign_script_retry = true;
 };
 
 struct ModelConfig {
@@ -110,6 +113,9 @@ struct ModelConfig {
   std::string effort = "auto";
   std::string history_thoughts = "auto";
   std::string tool_syntax = "auto";
+  // Whole rows (R26); nothing: the built-in row of the model.
+  std::optional<policies::SamplingRow> sampling_thinking;
+  std::optional<policies::SamplingRow> sampling_direct;
   std::vector<std::string> sanitizer_off;
 };
 

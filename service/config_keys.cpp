@@ -99,6 +99,10 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
        "from the start of an engine to its answer on its socket", 100, kHour},
       {"load_deadline", &E::load_deadline, duration, "from there to a loaded model", kSecond,
        24 * kHour},
+      {"trial_deadline", &E::trial_deadline, duration,
+       "time for the tiny requests that show what a loaded model really answers (docs/sanitizer.md); "
+       "0ms: none are sent",
+       0, 30 * kSecond},
       {"stop_deadline", &E::stop_deadline, duration,
        "ordered stop: time after drain and again after SIGTERM, before SIGKILL", 100, kHour},
       {"restarts", &E::restarts, integer,
@@ -165,6 +169,8 @@ std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys() {
        "tokens on top of a short call's limit, for families that always think", 0, kTokensMax},
       {"default_max_tokens", &S::default_max_tokens, integer,
        "limit of an answer whose request names none", 1, kTokensMax},
+      {"foreign_script_retry", &S::foreign_script_retry, boolean,
+       "a Korean answer with letters of another script is asked for once more where it is not streamed"},
   });
   return keys;
 }
@@ -206,6 +212,10 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
       {"history_thoughts", &M::history_thoughts, word, "what becomes of thoughts in a chat's history",
        0, 0, kHistories},
       {"tool_syntax", &M::tool_syntax, word, "how the model writes tool calls", 0, 0, kSyntaxes},
+      {"sampling_thinking", &M::sampling_thinking, sampling,
+       "whole row of sampling values while thinking, for what a request leaves out; what the row leaves "
+       "out is neutral; {}: the built-in row of the model"},
+      {"sampling_direct", &M::sampling_direct, sampling, "the same for answers without thinking"},
       {"sanitizer_off", &M::sanitizer_off, rules,
        "rules of docs/sanitizer.md that are switched off for this model"},
   });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <variant>
@@ -14,7 +15,8 @@ namespace tandem::service {
 template <typename Section>
 using ConfigField =
     std::variant<std::string Section::*, std::vector<std::string> Section::*,
-                 int64_t Section::*, bool Section::*, Duration Section::*>;
+                 int64_t Section::*, bool Section::*, Duration Section::*,
+                 std::optional<policies::SamplingRow> Section::*>;
 
 enum class ValueKind : uint8_t {
   text,
@@ -28,6 +30,7 @@ enum class ValueKind : uint8_t {
   bytes,      // "1GiB"; least..most in bytes
   duration,   // "10s"; least..most in milliseconds
   boolean,
+  sampling,   // a table of sampling values (sampling_row.h)
 };
 
 template <typename Section>

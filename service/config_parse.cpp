@@ -35,6 +35,7 @@
 #include "service/config.h"
 #include "service/config_keys.h"
 #include "service/config_units.h"
+#include "service/sampling_row.h"
 
 namespace tandem::service {
 namespace {
@@ -149,7 +150,10 @@ class Reader {
               out.*field = *flag;
               return {};
             },
-            [&](Duration Section::*field) { return duration(node, key, out.*field); }},
+            [&](Duration Section::*field) { return duration(node, key, out.*field); },
+            [&](std::optional<policies::SamplingRow> Section::*field) {
+              return sampling(node, out.*field);
+            }},
         key.field);
   }
 
@@ -242,6 +246,37 @@ class Reader {
                             duration_text(Duration(key.most)));
     }
     out = value;
+    return {};
+  }
+
+  static Result<void> sampling(const toml::node& node, std::optional<policies::SamplingRow>& out) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return wrong_type(node, "a table, such as { temperature = 0.7 }");
+    policies::SamplingRow row;
+    for (const auto& [name, value] : *table) {
+      const auto fields = sampling_fields();
+      const auto field = std::find_if(fields.begin(), fields.end(),
+                                      [&](const auto& known) { return known.name == name.str(); });
+      if (field == fields.end()) {
+        std::string known;
+        for (const auto& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.name);
+        return make_error(Errc::invalid_argument,
+                          json_quoted(name.str()) + " is none of: " + known);
+      }
+      const auto number = value.value<double>();
+      const bool fits = value.is_integer() || (value.is_floating_point() && !field->whole);
+      if (!fits || !number.has_value()) {
+        return make_error(Errc::invalid_argument,
+                          std::string(field->name) +
+                              (field->whole ? " must be an integer" : " must be a number"));
+      }
+      if (!(*number >= field->least && *number <= field->most)) {  // NaN is neither
+        return make_error(Errc::invalid_argument,
+                          std::string(field->name) + " is not within " + range_of(*field));
+      }
+      field->set(row, *number);
+    }
+    out = table->empty() ? std::nullopt : std::optional(row);
     return {};
   }
 

@@ -3,6 +3,7 @@
 #include "base/overloaded.h"
 #include "service/config.h"
 #include "service/config_keys.h"
+#include "service/sampling_row.h"
 
 namespace tandem::service {
 
@@ -37,6 +38,9 @@ std::string value_text(const ConfigKey<Section>& key, const Section& section) {
                  },
                  [&](Duration Section::*field) {
                    return toml_string(duration_text(section.*field));
+                 },
+                 [&](std::optional<policies::SamplingRow> Section::*field) {
+                   return row_toml(section.*field);
                  }},
       key.field);
 }
@@ -70,6 +74,9 @@ Json section_json(std::span<const ConfigKey<Section>> keys, const Section& secti
                           [&](bool Section::*field) { out.set(key.name, section.*field); },
                           [&](Duration Section::*field) {
                             out.set(key.name, duration_text(section.*field));
+                          },
+                          [&](std::optional<policies::SamplingRow> Section::*field) {
+                            out.set(key.name, row_json(section.*field));
                           }},
                key.field);
   }
@@ -97,6 +104,7 @@ std::string range_text(const ConfigKey<Section>& key) {
     case ValueKind::hosts: return "list of host names";
     case ValueKind::rules: return "list of rules";
     case ValueKind::text: return "text";
+    case ValueKind::sampling: return sampling_ranges();
   }
   CHECK_MSG(false, "value kind out of range");
 }

@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "policies/sanitize/receipt.h"
+#include "service/model_trial.h"
+#include "service/sampling_row.h"
 
 namespace tandem::service {
 namespace {
@@ -112,16 +114,28 @@ std::optional<SamplingRows> file_rows(const Json& sampling) {
   return SamplingRows{.thinking = row, .direct = row};
 }
 
-// One source gives the whole row: the table of models, then the file.
+// A whole row comes from one source: the configuration, the table of models, the file (R26).
+void choose_row(const char* name, const std::optional<SamplingRow>& configured, FactSource source,
+                SamplingRow& row, Facts& list) {
+  if (configured.has_value()) {
+    row = *configured;
+    source = FactSource::configuration;
+  }
+  list.add(name, row_text(row), source);
+}
+
 void find_rows(const ModelConfig& model, const protocol::ModelFacts& facts, ModelProfile& profile,
                Facts& list) {
+  FactSource source = FactSource::family_table;
   profile.rows = policies::model_sampling_rows(facts.name);
   if (!profile.rows.has_value()) profile.rows = policies::model_sampling_rows(model.name);
-  if (profile.rows.has_value()) return list.add("sampling", "table", FactSource::family_table);
-  profile.rows = file_rows(facts.sampling);
-  const bool found = profile.rows.has_value();
-  list.add("sampling", found ? "model file" : "neutral",
-           found ? FactSource::model_file : FactSource::family_table);
+  if (!profile.rows.has_value()) {
+    profile.rows = file_rows(facts.sampling);
+    if (profile.rows.has_value()) source = FactSource::model_file;
+  }
+  if (!profile.rows.has_value()) profile.rows.emplace();  // neutral
+  choose_row("sampling_thinking", model.sampling_thinking, source, profile.rows->thinking, list);
+  choose_row("sampling_direct", model.sampling_direct, source, profile.rows->direct, list);
 }
 
 void choose_syntax(const ModelConfig& model, ModelProfile& profile, Facts& list) {
@@ -164,6 +178,7 @@ policies::SanitizeSettings settings_of(const ModelConfig& model, const Sanitizer
   settings.answer_reserve_tokens = sanitizer.answer_reserve_tokens;
   settings.unavoidable_reasoning_reserve_tokens = sanitizer.unavoidable_reasoning_reserve_tokens;
   settings.default_max_tokens = sanitizer.default_max_tokens;
+  settings.foreign_script_retry = sanitizer.foreign_script_retry;
   for (const auto* list : {&sanitizer.off, &model.sanitizer_off}) {
     for (const std::string& name : *list) {
       if (const auto rule = policies::rule_number(name)) {
@@ -172,33 +187,6 @@ policies::SanitizeSettings settings_of(const ModelConfig& model, const Sanitizer
     }
   }
   return settings;
-}
-
-constexpr const char* kTitleQuestion =
-    "Write a short title for this conversation: Tom asked us to review the budget before Wednesday "
-    "because the invoice is late.";
-constexpr int64_t kTitleTokens = 40;
-
-// The switch changes the prompt; whether it changes the answer only an answer can tell. The rule
-// about short calls (R20) rests on it.
-void try_title(const ModelProfile& profile, const ProfileQuestions& ask,
-               std::vector<ProfileFact>& facts) {
-  if (profile.thinking_switch != ThinkingSwitch::enable_thinking || !ask.answer) return;
-  protocol::PrepareChat chat;
-  chat.messages.push_back(
-      Json::object({{"role", Json("user")}, {"content", Json(kTitleQuestion)}}));
-  chat.template_args.set("enable_thinking", Json(false));
-  protocol::Submit submit;
-  submit.sampling.temperature = 0.0;
-  submit.max_tokens = kTitleTokens;
-  submit.keep_special = profile.markers_are_special_tokens;
-  submit.format.emplace();
-  submit.format->syntax = policies::tool_syntax_name(profile.syntax);
-  const auto text = ask.answer(chat, std::move(submit));
-  const bool answered = text.ok() && text->find_first_not_of(" \t\r\n") != std::string::npos;
-  facts.push_back({"title_without_thinking",
-                   answered ? "yes" : text.ok() ? "no: empty" : "no: " + text.error().message,
-                   FactSource::probe});
 }
 
 }  // namespace
@@ -223,8 +211,11 @@ Result<FoundProfile> find_profile(const ModelConfig& model, const SanitizerConfi
   }
   FoundProfile found;
   found.facts = choose_facts(model, facts, source, probed);
-  if (facts.has_chat_template) try_title(probed.profile, ask, found.facts);
-  found.rules = {std::move(probed.profile), settings_of(model, sanitizer)};
+  const policies::SanitizeSettings settings = settings_of(model, sanitizer);
+  if (facts.has_chat_template && ask.answer) {
+    try_model(model, settings, ask.answer, probed.profile, found.facts);
+  }
+  found.rules = {std::move(probed.profile), settings};
   return found;
 }
 

@@ -1,6 +1,6 @@
 // How chats of a model are treated, found out when its engine is ready: the family comes from the
 // configuration, else from the model file; the probe asks the engine's template what it really
-// accepts; the configuration has the last word. Every fact keeps its source, for `tandemctl model
+// accepts, and tiny requests show what is really answered; the configuration has the last word. Every fact keeps its source, for `tandemctl model
 // show`. Pure but for the questions it asks; any thread.
 #pragma once
 
@@ -22,12 +22,17 @@ struct FoundProfile {
   std::vector<policies::ProfileFact> facts;  // one line each, every field of the profile
 };
 
+struct TrialAnswer {
+  std::string content;
+  std::string reasoning;
+};
+using AskModel =
+    std::function<Result<TrialAnswer>(const protocol::PrepareChat& chat, protocol::Submit submit)>;
+
 // How the engine is asked.
 struct ProfileQuestions {
   policies::RenderProbe render;
-  // The content of a short answer; asked only about thinking that is switched off. Empty: not asked.
-  std::function<Result<std::string>(const protocol::PrepareChat& chat, protocol::Submit submit)>
-      answer;
+  AskModel answer;  // for the tiny requests of model_trial.h. Empty: they are not asked
 };
 
 // Without a template there is no chat, and nothing is asked. Errors: those of `render` about the

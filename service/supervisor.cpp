@@ -16,7 +16,6 @@ namespace {
 
 constexpr auto kProbeLimit = std::chrono::seconds(30);
 constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat
-constexpr auto kTitleLimit = std::chrono::seconds(10);
 
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
   return {.model = model,
@@ -44,7 +43,8 @@ Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model
       owner_(owner),
       index_(index),
       model_(model),
-      sanitizer_(config.sanitizer) {}
+      sanitizer_(config.sanitizer),
+      trial_deadline_(config.engines.trial_deadline) {}
 
 void Supervisor::Seat::on_welcome(uint64_t epoch, protocol::Welcome welcome) {
   owner_.push({index_, Welcomed{epoch, std::move(welcome)}});
@@ -76,12 +76,16 @@ void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
       }
       return std::move(text).error();
     };
-    // Only wanted where it comes soon: a slow engine is no reason to wait.
-    const auto answer = [&](const protocol::PrepareChat& chat,
-                            protocol::Submit submit) -> Result<std::string> {
-      if (broken.has_value()) return *broken;
-      return tenant.answer(chat, std::move(submit), std::chrono::steady_clock::now() + kTitleLimit);
-    };
+    // Only wanted where they come soon: a slow engine is no reason to wait.
+    const SteadyTime trial_end = std::chrono::steady_clock::now() + trial_deadline_;
+    AskModel answer;
+    if (trial_deadline_ > Duration::zero()) {
+      answer = [&](const protocol::PrepareChat& chat,
+                   protocol::Submit submit) -> Result<TrialAnswer> {
+        if (broken.has_value()) return *broken;
+        return tenant.answer(chat, std::move(submit), trial_end);
+      };
+    }
     auto found = find_profile(model_, sanitizer_, facts, {.render = render, .answer = answer});
     if (broken.has_value()) found = *broken;
     owner_.push({index_, Probed{epoch, std::move(found)}});

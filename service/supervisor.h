@@ -119,6 +119,7 @@ class Supervisor final : public ModelDirectory {
     const size_t index_;
     const ModelConfig model_;
     const SanitizerConfig sanitizer_;
+    const Duration trial_deadline_;
     std::jthread prober_;  // its questions end with the connection, at the latest
   };
 

@@ -276,24 +276,26 @@ Result<protocol::Stats> Tenant::stats(SteadyTime deadline) {
   return protocol::Stats::from_json(answer.payload);
 }
 
-Result<std::string> Tenant::answer(const protocol::PrepareChat& chat, protocol::Submit submit,
+Result<TrialAnswer> Tenant::answer(const protocol::PrepareChat& chat, protocol::Submit submit,
                                    SteadyTime deadline) {
   TRY_ASSIGN(const auto prompt,
              prepare_now({.input = chat, .constraint = std::nullopt}, deadline));
   std::vector<protocol::Submit> choices;
   choices.push_back(std::move(submit));
   TRY_ASSIGN(const auto generation, submit_now(*prompt, std::move(choices)));
-  std::string text;
+  TrialAnswer answer;
   while (!generation->done()) {
     auto event = generation->next_event(deadline);
     if (!event.has_value()) return make_error(Errc::cancelled, "no whole answer in time");
     if (auto* error = std::get_if<Error>(&event->body)) return std::move(*error);
     const auto& body = std::get<protocol::Event>(event->body).body;
     const auto* content = std::get_if<protocol::ContentEvent>(&body);
-    if (content != nullptr && !content->reasoning) text += content->text;
-    if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) text += finish->text;
+    if (content != nullptr) {
+      (content->reasoning ? answer.reasoning : answer.content) += content->text;
+    }
+    if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) answer.content += finish->text;
   }
-  return text;
+  return answer;
 }
 
 Result<protocol::Text> Tenant::render(const protocol::PrepareChat& chat, SteadyTime deadline) {

@@ -94,8 +94,8 @@ class Tenant final : public Model {
   // Ask the engine; any thread. The prompt as the template writes it, whatever the model's state.
   Result<protocol::Stats> stats(SteadyTime deadline);
   Result<protocol::Text> render(const protocol::PrepareChat& chat, SteadyTime deadline);
-  // The content of one answer, without its thoughts. Cancelled when the deadline passes.
-  Result<std::string> answer(const protocol::PrepareChat& chat, protocol::Submit submit,
+  // One answer, outside of the queue and of all counts. Cancelled when the deadline passes.
+  Result<TrialAnswer> answer(const protocol::PrepareChat& chat, protocol::Submit submit,
                              SteadyTime deadline);
 
   EngineClient& client() { return client_; }

@@ -2,6 +2,7 @@
 
 #include "policies/parse/model_json.h"
 #include "policies/sanitize/draft.h"
+#include "policies/sanitize/language_guard.h"
 #include "policies/sanitize/schema_check.h"
 
 namespace tandem::policies {
@@ -63,9 +64,10 @@ void warn(AnswerVerdict& verdict, int rule, const char* code, const char* detail
   verdict.warnings.push_back({rule, {}, code, detail});
 }
 
-void retry(AnswerVerdict& verdict, std::optional<Json> request) {
+void retry(AnswerVerdict& verdict, int rule, std::optional<Json> request) {
   if (!request.has_value()) return;
   verdict.action = AnswerAction::retry_once;
+  verdict.retry_rule = rule;
   verdict.retry = std::move(request);
 }
 
@@ -79,7 +81,7 @@ bool judge_empty(const AnswerContext& context, const FinishedAnswer& answer, con
   }
   verdict.empty_after_reasoning = true;
   if (!context.sanitized.asked_to_think && !context.is_retry) {
-    retry(verdict, without_thinking(context));
+    retry(verdict, 23, without_thinking(context));
   }
   if (verdict.action != AnswerAction::retry_once) {
     const bool cut = answer.finish == "length";
@@ -97,10 +99,34 @@ void judge_structured(const AnswerContext& context, const FinishedAnswer& answer
     return;
   }
   warn(verdict, 31, "schema_not_enforced_by_engine", "the answer is not what its schema says");
-  if (!context.is_retry) retry(verdict, with_schema_only(context));
+  if (!context.is_retry) retry(verdict, 31, with_schema_only(context));
+}
+
+// Greedy, or with the client's own seed, the same request gives the same answer.
+bool draws_anew(const Json& send) {
+  const Json* temperature = send.find("temperature");
+  const bool greedy =
+      temperature != nullptr && temperature->is_number() && temperature->as_double() == 0.0;
+  return !greedy && send.find("seed") == nullptr;
 }
 
 }  // namespace
+
+bool language_may_be_asked_again(const AnswerContext& context) {
+  const SanitizeSettings& settings = context.settings;
+  return !settings.off[28] && settings.foreign_script_retry && !context.is_retry &&
+         draws_anew(context.sanitized.send) && asks_in_korean(context.request);
+}
+
+void check_language(const AnswerContext& context, const FinishedAnswer& answer, bool can_retry,
+                    AnswerVerdict& verdict) {
+  if (context.settings.off[28] || verdict.action != AnswerAction::give) return;
+  const auto note = foreign_script_note(context.request, answer.content);
+  if (!note.has_value()) return;
+  verdict.warnings.push_back(*note);
+  if (!can_retry || answer.has_calls || answer.finish == "length") return;
+  if (language_may_be_asked_again(context)) retry(verdict, 28, context.sanitized.send);
+}
 
 AnswerVerdict check_answer(const AnswerContext& context, const FinishedAnswer& answer) {
   const SanitizeSettings& settings = context.settings;

@@ -1,6 +1,6 @@
 // What becomes of a whole answer: it goes to the client, the engine is asked once more, or the
-// client gets an error. R17 (a forced call that is missing), R23 (nothing but thoughts), R31 (an
-// answer that is not what its schema says).
+// client gets an error. R17 (a forced call that is missing), R23 (nothing but thoughts), R28 (foreign
+// scripts in a Korean answer), R31 (an answer that is not what its schema says).
 //
 // The caller keeps the client's request until the answer is there, calls check_answer(), and on
 // `retry_once` sends `retry` through the same engine and calls it again with `is_retry`. For a
@@ -33,6 +33,7 @@ struct AnswerVerdict {
   std::optional<std::string> content;
   // retry_once: the whole second request.
   std::optional<Json> retry;
+  int retry_rule = 0;  // that wants it
   std::vector<ReceiptEntry> warnings;
   bool empty_after_reasoning = false;  // counts empty_content_after_reasoning
   int error_status = 0;
@@ -50,5 +51,13 @@ struct AnswerContext {
 };
 
 AnswerVerdict check_answer(const AnswerContext& context, const FinishedAnswer& answer);
+
+// R28, for an answer that check_answer() gives: adds the warning, and the wish for a second try where
+// one could come out differently. The caller passes whether the answer can still be taken back.
+void check_language(const AnswerContext& context, const FinishedAnswer& answer, bool can_retry,
+                    AnswerVerdict& verdict);
+// Whether an answer to this request may be asked for again because of its language: whoever can should
+// hold it back until it is whole.
+bool language_may_be_asked_again(const AnswerContext& context);
 
 }  // namespace tandem::policies

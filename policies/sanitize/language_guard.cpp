@@ -134,6 +134,20 @@ bool has_hangul_syllable(std::string_view text) {
   return false;
 }
 
+// Everything that the user wrote; images are named by their addresses, which hold no words.
+std::string user_text_of(const Json& request) {
+  std::string text;
+  const Json* messages = request.find("messages");
+  if (messages == nullptr || !messages->is_array()) return text;
+  for (const Json& message : messages->as_array()) {
+    const Json* role = message.find("role");
+    const Json* content = message.find("content");
+    if (content == nullptr || role == nullptr || *role != Json("user")) continue;
+    text += content->is_string() ? content->as_string() : content->dump();
+  }
+  return text;
+}
+
 }  // namespace
 
 ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view user_text) {
@@ -171,15 +185,11 @@ ForeignScript foreign_script_in_korean(std::string_view answer, std::string_view
   return found;
 }
 
+bool asks_in_korean(const Json& request) { return has_hangul_syllable(user_text_of(request)); }
+
 std::optional<ReceiptEntry> foreign_script_note(const Json& request, std::string_view answer) {
   if (!has_hangul_syllable(answer)) return std::nullopt;
-  std::string asked;
-  for (const Json& message : request.find("messages")->as_array()) {
-    const Json* role = message.find("role");
-    const Json* content = message.find("content");
-    if (content == nullptr || role == nullptr || *role != Json("user")) continue;
-    asked += content->is_string() ? content->as_string() : content->dump();
-  }
+  const std::string asked = user_text_of(request);
   if (!has_hangul_syllable(asked)) return std::nullopt;
   const ForeignScript found = foreign_script_in_korean(answer, asked);
   if (!found.flag()) return std::nullopt;

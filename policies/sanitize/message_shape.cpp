@@ -154,8 +154,10 @@ std::string take_field(Json& message, std::string_view field) {
   const Json* value = message.find(field);
   std::string text = value != nullptr && value->is_string() ? value->as_string() : std::string();
   message.erase(field);
-  return is_blank(text) ? std::string() : text;
+  return std::string(trim(text));
 }
+
+bool is_trimmed(std::string_view text) { return !text.empty() && trim(text).size() == text.size(); }
 
 // One assistant message: thoughts out of the content, and into the one field that is read.
 bool move_thought(Json& message, std::string_view field) {
@@ -173,10 +175,8 @@ bool move_thought(Json& message, std::string_view field) {
   }
   const std::string_view other = field == "reasoning" ? "reasoning_content" : "reasoning";
   const Json* present = message.find(field);
-  if (split.empty() && message.find(other) == nullptr &&
-      (present == nullptr || (present->is_string() && !is_blank(present->as_string())))) {
-    return changed;
-  }
+  const bool in_place = present == nullptr || (present->is_string() && is_trimmed(present->as_string()));
+  if (split.empty() && message.find(other) == nullptr && in_place) return changed;
   std::string thought = take_field(message, field);
   const std::string second = take_field(message, other);
   if (thought.empty()) thought = second;

@@ -225,8 +225,8 @@ void decide_switched(Draft& draft, const Wish& wish) {
   draft.result.thinking = thinking;
 }
 
-// gpt-oss: it always thinks. Off means low, with room for thoughts that the caller did not plan
-// for.
+// gpt-oss, and whatever thinks in spite of its switch: it always thinks. Off means low, where there is
+// such a word, with room for thoughts that the caller did not plan for.
 void decide_unavoidable(Draft& draft, const Wish& wish) {
   const bool forced = must_be_off(draft);
   const bool unplanned = wish.wants_off() || (!wish.wants_on() && (forced || is_short(draft)));
@@ -238,6 +238,7 @@ void decide_unavoidable(Draft& draft, const Wish& wish) {
   } else if (wish_needs_a_word(draft, wish)) {
     word = "medium";
   }
+  if (draft.profile.effort_scale == EffortScale::none) word = {};  // an unknown word may raise
   if (wish.wants_off()) {
     draft.warn(21, "reasoning_cannot_be_switched_off", "this family always thinks");
   }

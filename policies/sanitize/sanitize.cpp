@@ -21,6 +21,7 @@ Refusal repair_messages(Draft& draft) {
   place_system_messages(draft);
   TANDEM_STEP(ensure_user_message(draft));
   drop_unwanted_thoughts(draft);
+  write_tool_turns(draft);
   join_prefill(draft);
   merge_neighbours(draft);
   return std::nullopt;

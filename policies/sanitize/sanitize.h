@@ -42,6 +42,7 @@ struct SanitizeSettings {
   int64_t default_max_tokens = 4096;                   // R29
   int64_t grammar_repetition_max = 2000;               // R18
   int64_t choices_max = 128;                           // R30: a larger n is refused
+  bool foreign_script_retry = true;                    // R28
   std::bitset<kRules> off;                             // rules that are switched off
   bool tools_through_choice_none = true;               // R18's last step
 };

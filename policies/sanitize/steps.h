@@ -21,6 +21,7 @@ void drop_unwanted_thoughts(Draft& draft);  // R11, after the placement
 // tool_history.cpp, tool_arguments.cpp
 Refusal pair_tool_results(Draft& draft);  // R8
 void shape_arguments(Draft& draft);       // R9
+void write_tool_turns(Draft& draft);      // R8, where the template writes none
 
 // placement.cpp
 void place_system_messages(Draft& draft);   // R4, R5

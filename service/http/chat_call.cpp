@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include "policies/sanitize/language_guard.h"
 #include "service/http/open_generation.h"
 #include "service/wire/field_reader.h"
 
@@ -136,7 +135,10 @@ std::optional<protocol::Constraint> ChatCaller::make_constraint(const Sanitized&
 protocol::Prepare ChatCaller::make_prepare(const Sanitized& sanitized) const {
   protocol::PrepareChat chat;
   chat.messages = field_of(sanitized.send, "messages");
-  chat.tools = field_of(sanitized.send, "tools");
+  // A template that writes no tools may refuse them as well.
+  if (rules_.profile.syntax != policies::ToolSyntax::plain) {
+    chat.tools = field_of(sanitized.send, "tools");
+  }
   chat.template_args = wire::template_args(sanitized.send);
   chat.add_generation_prompt = fields_.add_generation_prompt && !sanitized.prefill;
   chat.continue_final_message = sanitized.prefill;
@@ -261,20 +263,26 @@ std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(const Json& retr
   return prepare_request(retry, std::min(prepare_deadline(), deadline));
 }
 
+policies::AnswerContext ChatCaller::context_of(const Sanitized& sanitized, bool is_retry) const {
+  return {.request = request_,
+          .sanitized = sanitized,
+          .profile = rules_.profile,
+          .target = target_,
+          .settings = rules_.settings,
+          .is_retry = is_retry};
+}
+
 policies::AnswerVerdict ChatCaller::check(const Sanitized& sanitized,
                                           const policies::FinishedAnswer& answer,
                                           bool is_retry) const {
-  auto verdict = policies::check_answer({.request = request_,
-                                         .sanitized = sanitized,
-                                         .profile = rules_.profile,
-                                         .target = target_,
-                                         .settings = rules_.settings,
-                                         .is_retry = is_retry},
-                                        answer);
-  if (rules_.settings.off[28] || verdict.action != policies::AnswerAction::give) return verdict;
-  const auto note = policies::foreign_script_note(request_, answer.content);
-  if (note) verdict.warnings.push_back(*note);
+  const policies::AnswerContext context = context_of(sanitized, is_retry);
+  auto verdict = policies::check_answer(context, answer);
+  policies::check_language(context, answer, !fields_.common.stream, verdict);
   return verdict;
+}
+
+bool ChatCaller::language_may_be_asked_again(const Sanitized& sanitized) const {
+  return !fields_.common.stream && policies::language_may_be_asked_again(context_of(sanitized, false));
 }
 
 }  // namespace tandem::service

@@ -44,10 +44,12 @@ class ChatCaller {
   // `retry`: a verdict's. An error leaves the first answer as it was.
   [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(const Json& retry,
                                                                     SteadyTime deadline) const;
-  // What becomes of the answer to `sanitized`. R28 is measured here as well.
+  // What becomes of the answer to `sanitized`; content of a stream is out and stays (R28).
   [[nodiscard]] policies::AnswerVerdict check(const policies::Sanitized& sanitized,
                                               const policies::FinishedAnswer& answer,
                                               bool is_retry) const;
+  // R28 may want a second try of an answer to `sanitized`.
+  [[nodiscard]] bool language_may_be_asked_again(const policies::Sanitized& sanitized) const;
 
   [[nodiscard]] Model& model() const { return model_; }
   [[nodiscard]] const wire::ChatRequest& fields() const { return fields_; }
@@ -66,6 +68,8 @@ class ChatCaller {
   [[nodiscard]] std::variant<std::unique_ptr<Prompt>, wire::ApiError> prepare_prompt(
       const protocol::Prepare& prepare, SteadyTime deadline) const;
   [[nodiscard]] SteadyTime prepare_deadline() const;
+  [[nodiscard]] policies::AnswerContext context_of(const policies::Sanitized& sanitized,
+                                                   bool is_retry) const;
   void add_notes(ChatTry& attempt) const;
   [[nodiscard]] protocol::Prepare make_prepare(const policies::Sanitized& sanitized) const;
   [[nodiscard]] std::optional<protocol::Constraint> make_constraint(

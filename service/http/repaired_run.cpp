@@ -69,6 +69,7 @@ RepairedRun::RepairedRun(ChatCaller caller, ChatTry first, Options options,
       run_(caller_.model(), first_parts(first, engine_choices(first_, options.choices))) {
   choices_.resize(engine_choices(first_, options.choices));
   copies_ = options.choices / choices_.size();
+  language_may_retry_ = caller_.language_may_be_asked_again(first_);
   receipt_->add(first_.receipt);
 }
 
@@ -109,6 +110,7 @@ void RepairedRun::give_held(Choice& choice) {
 
 bool RepairedRun::holds_content(const Choice& choice) const {
   if (!options_.stream && sent_for(choice).duties.validate_content) return true;
+  if (language_may_retry_ && choice.retry == nullptr) return true;
   return !choice.answer.reasoning.empty() && is_blank(choice.answer.content);
 }
 
@@ -164,7 +166,6 @@ void RepairedRun::take_finish(GenerationEvent event) {
   if (verdict.empty_after_reasoning) receipt_->count_empty_answer();
   const bool content_is_out = options_.stream && !is_blank(choice.answer.content);
   if (verdict.action == AnswerAction::retry_once && !content_is_out) {
-    receipt_->add(verdict.warnings);
     if (try_again(event.choice, verdict, finish)) return;
     verdict = caller_.check(sent_for(choice), choice.answer, true);  // what is said without one
   }
@@ -184,7 +185,7 @@ void RepairedRun::take_finish(GenerationEvent event) {
 // False: there is no second try, the first answer stays.
 bool RepairedRun::try_again(size_t index, const AnswerVerdict& verdict, const FinishEvent& finish) {
   if (std::chrono::steady_clock::now() >= options_.deadline) return false;
-  const int rule = verdict.empty_after_reasoning ? 23 : 31;
+  const int rule = verdict.retry_rule;
   const auto failed = [&](std::string why) {
     receipt_->add({{rule, {}, "retry_failed", std::move(why)}});
     return false;
@@ -202,6 +203,7 @@ bool RepairedRun::try_again(size_t index, const AnswerVerdict& verdict, const Fi
   choice.answer.content.clear();
   choice.answer_tokens = 0;
   choice.cut = false;
+  receipt_->add(verdict.warnings);
   receipt_->add({{rule, {}, {}, "the answer was asked for once more"}});
   return true;
 }

@@ -68,6 +68,7 @@ class RepairedRun final : public EventSource {
   const std::unique_ptr<AnswerReceipt> receipt_;
   policies::Sanitized first_;  // what was sent the first time
   AnswerRun run_;
+  bool language_may_retry_ = false;  // R28: content waits for the verdict
   size_t copies_ = 1;  // R30: towards the client, of the one choice
   std::vector<Choice> choices_;
   std::deque<GenerationEvent> ready_;

@@ -57,6 +57,72 @@ TEST_CASE("a rule that is off leaves its matter alone", "[sanitize]") {
   REQUIRE(sent(kTitle + "}", "qwen3.8", EngineKind::own, settings).send.find("top_p") == nullptr);
 }
 
+TEST_CASE("calls and results become text where the template writes neither", "[sanitize]") {
+  const Json request = json(
+      R"({"messages":[{"role":"user","content":"q"},
+          {"role":"assistant","content":"Let me see.","tool_calls":[
+            {"id":"a","type":"function","function":{"name":"f","arguments":"{\"x\":1}"}},
+            {"id":"b","type":"function","function":{"name":"g","arguments":""}}]},
+          {"role":"tool","tool_call_id":"a","content":"r1"},
+          {"role":"tool","tool_call_id":"b","content":[{"type":"text","text":"r2"}]}]})");
+  policies::ModelProfile profile = *policies::family_profile("gemma3");
+  profile.tool_turns = false;
+  const auto facts = policies::default_facts(EngineKind::own);
+  const auto first = std::get<Sanitized>(policies::sanitize(request, profile, facts, {}));
+  const Json& messages = *first.send.find("messages");
+  REQUIRE(messages.as_array().size() == 3);  // this family alternates: the results are one turn
+  REQUIRE(messages.as_array()[1].dump() ==
+          R"({"role":"assistant","content":"Let me see.\n<tool_call>\n{\"name\":\"f\",\"arguments\":)"
+          R"({\"x\":1}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>"})");
+  REQUIRE(messages.as_array()[2].dump() ==
+          R"({"role":"user","content":"<tool_response>\nr1\n</tool_response>\n\n)"
+          R"(<tool_response>\nr2\n</tool_response>"})");
+  const auto again = std::get<Sanitized>(policies::sanitize(first.send, profile, facts, {}));
+  REQUIRE(again.send.dump() == first.send.dump());
+  profile.tool_turns = true;
+  const auto kept = std::get<Sanitized>(policies::sanitize(request, profile, facts, {}));
+  REQUIRE(kept.send.find("messages")->as_array().size() == 4);
+}
+
+TEST_CASE("a model that thinks in spite of its switch gets room, and no word", "[sanitize]") {
+  policies::ModelProfile profile = *policies::family_profile("qwen3.5");
+  profile.thinking_switch = policies::ThinkingSwitch::effort_only;
+  const auto facts = policies::default_facts(EngineKind::own);
+  const auto title = std::get<Sanitized>(policies::sanitize(json(kTitle + "}"), profile, facts, {}));
+  REQUIRE(title.thinking);
+  REQUIRE(title.send.find("max_tokens")->as_integer() == 40 + 512);
+  REQUIRE(title.duties.requested_max_tokens == 40);
+  REQUIRE(title.send.find("reasoning_effort") == nullptr);
+  REQUIRE(title.send.find("chat_template_kwargs") == nullptr);
+}
+
+TEST_CASE("R28: a second try only where it may come out differently", "[sanitize]") {
+  const std::string korean = "\xEC\x82\xAC\xEC\x8B\xA4";
+  const std::string foreign = korean + "\xE9\x99\x88";
+  const auto retry_of = [&](const std::string& fields, const policies::SanitizeSettings& settings,
+                            bool can_retry, const std::string& finish) {
+    const Json request = json(R"({"messages":[{"role":"user","content":")" + korean + "\"}]" + fields + "}");
+    const policies::ModelProfile profile = *policies::family_profile("plain");
+    const auto facts = policies::default_facts(EngineKind::own);
+    const auto sanitized = std::get<Sanitized>(policies::sanitize(request, profile, facts, settings));
+    policies::AnswerVerdict verdict;
+    policies::check_language({request, sanitized, profile, facts, settings, false},
+                             {foreign, "", false, finish}, can_retry, verdict);
+    REQUIRE(verdict.warnings.size() == 1);
+    REQUIRE(verdict.retry.has_value() == (verdict.action == policies::AnswerAction::retry_once));
+    if (verdict.retry.has_value()) REQUIRE(verdict.retry->dump() == sanitized.send.dump());
+    return verdict.retry_rule == 28;
+  };
+  REQUIRE(retry_of("", {}, true, "stop"));
+  REQUIRE_FALSE(retry_of("", {}, false, "stop"));    // content is out
+  REQUIRE_FALSE(retry_of("", {}, true, "length"));   // it would be cut again
+  REQUIRE_FALSE(retry_of(R"(,"temperature":0)", {}, true, "stop"));
+  REQUIRE_FALSE(retry_of(R"(,"seed":1)", {}, true, "stop"));
+  policies::SanitizeSettings settings;
+  settings.foreign_script_retry = false;
+  REQUIRE_FALSE(retry_of("", settings, true, "stop"));
+}
+
 TEST_CASE("no system role at all: every system message is folded", "[sanitize]") {
   policies::ModelProfile profile = *policies::family_profile("qwen3.8");
   profile.system = policies::SystemPlacement::none;

@@ -123,6 +123,40 @@ sanitizer_off = ["R1"]
   CHECK(found[2].starts_with("7 model.default.tool_syntax: \"xml\" is none of: auto plain"));
 }
 
+TEST_CASE("rows of sampling values are tables, whole and checked") {
+  const ParsedConfig parsed = parse_config(
+      std::string(kSmallest) +
+          "sampling_thinking = { temperature = 1, top_p = 0.95, top_k = 20 }\n"
+          "[model.default.sampling_direct]\nrepetition_penalty = 1.05\npresence_penalty = -0.5\n",
+      "/c");
+  REQUIRE(problems_text("f", parsed.problems).empty());
+  const ModelConfig& model = parsed.config.default_model;
+  REQUIRE(model.sampling_thinking.has_value());
+  CHECK(model.sampling_thinking->temperature == 1.0);
+  CHECK(model.sampling_thinking->top_k == 20);
+  CHECK_FALSE(model.sampling_thinking->min_p.has_value());
+  REQUIRE(model.sampling_direct.has_value());
+  CHECK(model.sampling_direct->presence_penalty == -0.5);
+  const std::string shown = config_to_toml(parsed.config);
+  CHECK(shown.find("sampling_thinking = { temperature = 1.0, top_p = 0.95, top_k = 20 }\n") !=
+        std::string::npos);
+  CHECK(config_to_toml(parse_config(shown, "/c").config) == shown);
+  CHECK(config_to_json(parsed.config).dump().find(R"("sampling_thinking":{"temperature":1.0,"top_p":)") !=
+        std::string::npos);
+  const auto row = parse_config(std::string(kSmallest) + "sampling_direct = {}\n", "/c");
+  CHECK_FALSE(row.config.default_model.sampling_direct.has_value());
+
+  const std::string key = "4 model.default.sampling_direct: ";
+  CHECK(problem("sampling_direct = 0.7\n") ==
+        key + "must be a table, such as { temperature = 0.7 }, not a fraction");
+  CHECK(problem("sampling_direct = { heat = 1 }\n").starts_with(key + "\"heat\" is none of: temperature, top_p"));
+  CHECK(problem("sampling_direct = { temperature = 2.1 }\n") == key + "temperature is not within 0 to 2");
+  CHECK(problem("sampling_direct = { temperature = nan }\n") == key + "temperature is not within 0 to 2");
+  CHECK(problem("sampling_direct = { top_p = 0 }\n").starts_with(key + "top_p is not within"));
+  CHECK(problem("sampling_direct = { top_k = 2.5 }\n") == key + "top_k must be an integer");
+  CHECK(problem("sampling_direct = { min_p = \"x\" }\n") == key + "min_p must be a number");
+}
+
 TEST_CASE("each kind of mistake is told apart") {
   CHECK(problem("[limits]\nheader_deadline = 10\n") ==
         "5 limits.header_deadline: must be a string with a unit, such as \"10s\", not an integer");

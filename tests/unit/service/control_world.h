@@ -57,6 +57,7 @@ class World {
     write_script(dir.path() + "/optional.script", optional_script);
     config.server.run_dir = dir.path();
     config.engines.binary = binary_path("fake_engine");
+    config.engines.trial_deadline = Duration::zero();  // scripts count the requests
     config.default_model.name = "alpha";
     config.default_model.file = dir.path() + "/default.script";
     config.default_model.aliases = {"fast"};

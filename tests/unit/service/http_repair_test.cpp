@@ -291,6 +291,45 @@ TEST_CASE("repair: a structured answer that does not fit is replaced whole, but 
   }
 }
 
+TEST_CASE("repair: a Korean answer with letters of another script is asked for once more (R28)") {
+  const std::string fact = "\xEC\x82\xAC\xEC\x8B\xA4";          // Hangul, as is the last
+  const std::string text = fact + "\xE9\x99\x88" + "\xEC\x9E\x85";
+  TestServer server;
+  const auto ask_korean = [&](const std::string& fields) {
+    return ask(server, request("POST", kChat, body(fields, (R"([{"role":"user","content":")" + fact + "\"}]").c_str())));
+  };
+  FakeModel& model = server.models.first;
+  model.script.tokens = {text};
+  const auto content = [](const Reply& r) { return at(r.json(), {"choices", "0", "message", "content"}); };
+  SECTION("whole") {
+    FakeScript good;
+    good.tokens = {fact};
+    model.next_scripts = {good};
+    const Reply reply = ask_korean("");
+    CHECK(content(reply) == fact);
+    CHECK(at(reply.json(), {"usage", "completion_tokens"}) == "2");
+    CHECK(reply.header("x-tandem-receipt").find("R28=foreign_script,R28") != std::string::npos);
+    CHECK(model.submitted.load() == 2);
+  }
+  SECTION("once only") { CHECK((content(ask_korean("")) == text && model.submitted.load() == 2)); }
+  SECTION("not where it could not come out differently, in a stream, or with the retry off") {
+    for (const char* fields : {R"("temperature":0)", R"("seed":7)"}) {
+      const Reply reply = ask_korean(fields);
+      CHECK(content(reply) == text);
+      CHECK(reply.header("x-tandem-receipt").find("R28=foreign_script") != std::string::npos);
+    }
+    CHECK(read_stream(ask_korean(R"("stream":true)")).content == text);
+    ChatRules rules;
+    rules.settings.foreign_script_retry = false;
+    model.set_rules(rules);
+    CHECK(ask_korean("").header("x-tandem-receipt").find("foreign_script") != std::string::npos);
+    rules.settings.off.set(28);
+    model.set_rules(rules);
+    CHECK(ask_korean("").header("x-tandem-receipt").find("foreign_script") == std::string::npos);
+    CHECK(model.submitted.load() == 5);
+  }
+}
+
 TEST_CASE("repair: a forced call that is missing is an error") {
   TestServer server;
   const std::string fields = std::string(R"("tool_choice":"required",)") + kTools;

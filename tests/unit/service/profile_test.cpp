@@ -73,10 +73,24 @@ TEST_CASE("profile: rows of sampling values come whole, from the table or from t
   CHECK(from_file.rules.profile.rows->direct.temperature == 0.5);
   CHECK(from_file.rules.profile.rows->direct.top_k == 7);
   CHECK_FALSE(from_file.rules.profile.rows->direct.top_p.has_value());
-  CHECK(fact(from_file, "sampling") == "model file, model file");
+  CHECK(fact(from_file, "sampling_direct") == "temperature 0.5, top_k 7, model file");
   facts.name = "Qwen2.5 Coder";
   CHECK(find({.name = "mine"}, facts).rules.profile.rows->direct.temperature == 0.7);
-  CHECK(fact(find({.name = "mine"}, with_template("")), "sampling") == "neutral, built in");
+  CHECK(fact(find({.name = "mine"}, with_template("")), "sampling_direct") == "neutral, built in");
+}
+
+TEST_CASE("profile: a row of the configuration replaces the built-in one of its mode, whole") {
+  auto facts = with_template("qwen3.8");
+  facts.name = "Qwen3.8 27B";
+  ModelConfig model;
+  model.sampling_direct = policies::SamplingRow{.temperature = 0.3, .top_k = 5};
+  const FoundProfile found = find(model, facts);
+  CHECK(fact(found, "sampling_direct") == "temperature 0.3, top_k 5, configuration");
+  CHECK(fact(found, "sampling_thinking").ends_with("repetition_penalty 1.0, built in"));
+  const policies::SamplingRows& rows = found.rules.profile.rows.value();
+  CHECK(rows.direct.temperature == 0.3);
+  CHECK_FALSE(rows.direct.presence_penalty.has_value());  // 1.5 in the built-in row: never mixed
+  CHECK(rows.thinking.temperature == 1.0);
 }
 
 TEST_CASE("profile: rules are switched off for all models and for one") {
@@ -90,35 +104,6 @@ TEST_CASE("profile: rules are switched off for all models and for one") {
   CHECK(settings.off[23]);
   CHECK(settings.off.count() == 2);
   CHECK(settings.default_max_tokens == 99);
-}
-
-TEST_CASE("profile: where thinking has a switch, a title is asked for without it") {
-  const auto switched = [](const policies::ProbeChat& chat) -> Result<std::string> {
-    const Json* on = chat.variables.find("enable_thinking");
-    return std::string(on != nullptr && !on->as_bool() ? "off" : "on<think>");
-  };
-  int asked = 0;
-  Result<std::string> title = std::string(" Budget");
-  const auto answer = [&](const protocol::PrepareChat& chat,
-                          const protocol::Submit& submit) -> Result<std::string> {
-    ++asked;
-    CHECK(chat.template_args.dump() == R"({"enable_thinking":false})");
-    CHECK(submit.max_tokens == 40);
-    CHECK_FALSE(submit.format->thinking_open);
-    return title;
-  };
-  const auto told = [&](const policies::RenderProbe& render) {
-    auto found = find_profile({}, {}, with_template("qwen3.5"), {.render = render, .answer = answer});
-    REQUIRE(found.ok());
-    return fact(*found, "title_without_thinking");
-  };
-  CHECK(told(switched) == "yes, probe");
-  title = std::string("\n");
-  CHECK(told(switched) == "no: empty, probe");
-  title = make_error(Errc::cancelled, "too slow");
-  CHECK(told(switched) == "no: too slow, probe");
-  CHECK(told(leading_only) == "(missing)");
-  CHECK(asked == 3);
 }
 
 TEST_CASE("profile: no template, no questions; a template that refuses everything is an error") {

@@ -25,7 +25,7 @@ class Daemon {
     write_script(dir.path() + "/b.script", script);
     std::ofstream(config_path()) << "[server]\nlisten = \"127.0.0.1:0\"\n[engines]\nbinary = \""
                                  << std::filesystem::absolute(binary_path("fake_engine")).string()
-                                 << "\"\n" << extra
+                                 << "\"\ntrial_deadline = \"0ms\"\n" << extra
                                  << "[model.default]\nname = \"alpha\"\nfile = \"a.script\"\n"
                                     "[model.optional]\nname = \"beta\"\nfile = \"b.script\"\n";
   }
@@ -244,7 +244,7 @@ TEST_CASE("SIGHUP is said to be ignored, and is") {
 TEST_CASE("a wrong configuration is exit code 2") {
   Daemon daemon("", "[limits]\nstreams = \"many\"\n");
   CHECK(daemon.exit_code() == 2);
-  CHECK(daemon.log().find("config.toml:6: limits.streams: must be an integer, not a string") !=
+  CHECK(daemon.log().find("config.toml:7: limits.streams: must be an integer, not a string") !=
         std::string::npos);
 }
 
