@@ -23,7 +23,7 @@ except ImportError:
     sys.exit(77)
 
 import structured_cases as cases
-from sanitizer_test import TITLES, TOOLS, message_of, user
+from sanitizer_test import message_of, user
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 # name, file, does it think, the syntax of its calls
@@ -253,51 +253,6 @@ class Structured:
             self.assertEqual(self.syntax, shown["value"])
         for named in (False, True):
             self.all_of("named calls" if named else "required calls", [job(seed, named) for seed in range(REPEATS)])
-
-    def test_choice_none_leaks_nothing_silently(self):
-        def job(seed):
-            def work():
-                answer = self.service.request("POST", CHAT, {
-                    "model": self.name, "messages": [user(cases.CALL_PROMPTS[seed % len(cases.CALL_PROMPTS)])], "temperature": 1,
-                    "seed": seed, "tools": TOOLS, "tool_choice": "none", "max_tokens": 100}, {"x-tandem-explain": "1"}, timeout=REQUEST_S)
-                message = message_of(answer)
-                codes = [entry.get("code") for entry in answer.json().get("tandem", {}).get("receipt", [])]
-                if message.get("tool_calls"):
-                    return [f"calls {message['tool_calls']}"]
-                leaked = any(word in (message["content"] or "") for word in ("<tool_call>", "<function="))
-                return [f"leaked {message['content']!r}" if leaked and "call_syntax_with_tool_choice_none" not in codes else ""]
-            return f"none, seed {seed}", work
-        self.all_of("tool_choice none", [job(seed) for seed in range(REPEATS)])
-
-    # --- Answers at all ---
-
-    def test_titles(self):
-        if not self.thinks:
-            self.skipTest("does not think")
-
-        def job(title, temperature):
-            def work():
-                message = message_of(self.service.request("POST", CHAT, {
-                    "model": self.name, "messages": [user(title)], "max_tokens": 40, "temperature": temperature}, timeout=REQUEST_S))
-                return ["" if (message["content"] or "").strip() else f"empty: {message}"]
-            return f"{title}, temperature {temperature}", work
-        self.assertEqual(20, len(TITLES))
-        self.all_of("titles", [job(title, temperature) for title in TITLES for temperature in (0, 1)])
-
-    def test_late_system_messages(self):
-        first = [{"role": "system", "content": "Be brief."}, user("What is the capital of France?"),
-                 {"role": "assistant", "content": "Paris"}]
-        late = {"role": "system", "content": "Answer in one word."}
-        chats = [[*first, late, user("What is the capital of Italy?")], [*first, user("And of Italy?"), late],
-                 [user("What is the capital of France?"), late]]
-
-        def job(messages, temperature):
-            def work():
-                message = message_of(self.service.request("POST", CHAT, {
-                    "model": self.name, "messages": messages, "max_tokens": 60, "temperature": temperature, "seed": 1}, timeout=REQUEST_S))
-                return ["" if (message["content"] or "").strip() else f"empty: {message}"]
-            return f"late system message, temperature {temperature}", work
-        self.all_of("late system messages", [job(messages, temperature) for messages in chats for temperature in (0, 1)])
 
 
 def make_classes(long, only):
