@@ -102,7 +102,7 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
       {"trial_deadline", &E::trial_deadline, duration,
        "time for the tiny requests that show what a loaded model really answers (docs/sanitizer.md); "
        "0ms: none are sent",
-       0, 30 * kSecond},
+       0, 25 * kSecond},
       {"stop_deadline", &E::stop_deadline, duration,
        "ordered stop: time after drain and again after SIGTERM, before SIGKILL", 100, kHour},
       {"restarts", &E::restarts, integer,

@@ -76,14 +76,22 @@ void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
       }
       return std::move(text).error();
     };
-    // Only wanted where they come soon: a slow engine is no reason to wait.
-    const SteadyTime trial_end = std::chrono::steady_clock::now() + trial_deadline_;
+    // Only wanted where they come soon: an engine that is slow, or was adopted with work, is no reason
+    // to wait.
+    std::optional<SteadyTime> trial_end;
     AskModel answer;
     if (trial_deadline_ > Duration::zero()) {
       answer = [&](const protocol::PrepareChat& chat,
                    protocol::Submit submit) -> Result<TrialAnswer> {
         if (broken.has_value()) return *broken;
-        return tenant.answer(chat, std::move(submit), trial_end);
+        if (!trial_end.has_value()) {
+          trial_end = std::chrono::steady_clock::now() + trial_deadline_;
+          TRY_ASSIGN(const protocol::Stats stats, tenant.stats(*trial_end));
+          if (stats.running + stats.waiting > 0) {
+            return make_error(Errc::exhausted, "the engine is at work");
+          }
+        }
+        return tenant.answer(chat, std::move(submit), *trial_end);
       };
     }
     auto found = find_profile(model_, sanitizer_, facts, {.render = render, .answer = answer});

@@ -54,10 +54,13 @@ std::vector<std::string> stop_strings(const Sanitized& sanitized) {
   std::vector<std::string> strings;
   const Json* stop = sanitized.send.find("stop");
   if (stop == nullptr) return strings;
-  if (stop->is_string()) strings.push_back(stop->as_string());
-  if (!stop->is_array()) return strings;
-  for (const Json& item : stop->as_array()) {
-    if (item.is_string()) strings.push_back(item.as_string());
+  const auto add = [&strings](const Json& item) {  // where R25 is off an empty one may be left
+    if (item.is_string() && !item.as_string().empty()) strings.push_back(item.as_string());
+  };
+  if (!stop->is_array()) {
+    add(*stop);
+  } else {
+    for (const Json& item : stop->as_array()) add(item);
   }
   return strings;
 }

@@ -63,6 +63,7 @@ SamplingFields read_sampling(FieldReader& body) {
   return sampling;
 }
 
+// Null and empty ones mean nothing, and clients send them (R25).
 std::vector<std::string> read_stop(FieldReader& body) {
   std::vector<std::string> result;
   const Json* stop = body.find("stop");
@@ -71,11 +72,11 @@ std::vector<std::string> read_stop(FieldReader& body) {
   const auto add = [&](const Json& item, const std::string& path) {
     if (!item.is_string()) {
       add_wrong_type(problems, path, "a string", item);
-    } else if (item.as_string().empty() || item.as_string().size() > kStopBytesMax) {
+    } else if (item.as_string().size() > kStopBytesMax) {
       problems.add(kOutOfRange, path,
-                   path + " must have between 1 and " + std::to_string(kStopBytesMax) +
-                       " bytes, got " + std::to_string(item.as_string().size()));
-    } else {
+                   path + " must have at most " + std::to_string(kStopBytesMax) + " bytes, got " +
+                       std::to_string(item.as_string().size()));
+    } else if (!item.as_string().empty()) {
       result.push_back(item.as_string());
     }
   };

@@ -284,10 +284,10 @@ class Service:
 class Stream:
     """A streaming chat over a raw connection: events as they come, and a way to vanish."""
 
-    def __init__(self, service, body, path="/v1/chat/completions", timeout=120):
+    def __init__(self, service, body, path="/v1/chat/completions", timeout=120, headers=None):
         self.connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=timeout)
-        self.connection.request("POST", path, json.dumps({**body, "stream": True}),
-                                {"Authorization": f"Bearer {service.key}", "Content-Type": "application/json"})
+        self.connection.request("POST", path, json.dumps({**body, "stream": True}), {
+            "Authorization": f"Bearer {service.key}", "Content-Type": "application/json", **(headers or {})})
         self.answer = self.connection.getresponse()
         self.status = self.answer.status
 

@@ -1,9 +1,11 @@
 // Cost of the policies for one call: the repair of a request, the parse of its answer, which is fed in
-// small pieces, and their sum. CPU time of this thread, so that a busy machine blurs it little: the
-// median of many runs and the least. Judges nothing.
+// small pieces, and their sum; and what a parser with a list of tools as large as may be costs the loop
+// of an engine, before its answer and behind it. CPU time of this thread, so that a busy machine blurs it
+// little: the median of many runs and the least. Judges nothing.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -96,6 +98,25 @@ size_t parse(policies::ParseOptions options, std::string_view text) {
   return events + parser.finish(policies::EngineFinish::stop).events.size();
 }
 
+// About as many bytes of JSON as a request's tools may have (1 MiB), in `tools` schemas of ordinary form.
+Json tool_list(size_t tools) {
+  const std::string words((size_t{1} << 20) / tools / 10, 'd');
+  Json::Array list;
+  for (size_t i = 0; i < tools; ++i) {
+    Json properties = Json::object();
+    for (size_t field = 0; field < 8; ++field) {
+      properties.set("field" + std::to_string(field),
+                     Json::object({{"type", Json("string")}, {"description", Json(words)}}));
+    }
+    Json schema = Json::object({{"type", Json("object")}, {"properties", std::move(properties)}});
+    Json function = Json::object({{"name", Json("tool" + std::to_string(i))},
+                                  {"description", Json(words)},
+                                  {"parameters", std::move(schema)}});
+    list.push_back(Json::object({{"type", Json("function")}, {"function", std::move(function)}}));
+  }
+  return Json(std::move(list));
+}
+
 double thread_us() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -119,6 +140,36 @@ Cost cost_of(const Input& input, Work work) {
   }
   std::sort(times.begin(), times.end());
   return {times[kRuns / 2], times.front()};
+}
+
+// Both ends of a parser's life, in which a list of tools is made and freed.
+void print_setups() {
+  constexpr int kTimes = 31;
+  std::printf("\n%-10s %6s %-9s %10s %10s   (least, us)\n", "tool_bytes", "tools", "choice", "make",
+              "free");
+  for (const size_t tools : {size_t{1}, size_t{100}, size_t{2000}}) {
+    const Json list = tool_list(tools);
+    for (const auto choice : {policies::CallChoice::automatic, policies::CallChoice::none}) {
+      double make = 1e9;
+      double drop = 1e9;
+      for (int i = 0; i < kTimes; ++i) {
+        Json copy = list;
+        std::optional<policies::AnswerParser> parser;
+        double begin = thread_us();
+        policies::ParseOptions options;
+        options.syntax = policies::ToolSyntax::qwen_xml;
+        options.choice = choice;
+        options.tools = policies::declared_tools(std::move(copy));
+        parser.emplace(std::move(options));
+        make = std::min(make, thread_us() - begin);
+        begin = thread_us();
+        parser.reset();
+        drop = std::min(drop, thread_us() - begin);
+      }
+      std::printf("%-10zu %6zu %-9s %10.1f %10.1f\n", list.dump().size(), tools,
+                  choice == policies::CallChoice::none ? "none" : "automatic", make, drop);
+    }
+  }
 }
 
 }  // namespace
@@ -150,5 +201,6 @@ int main() {
                   parses[i].median_us, repair.median_us + parses[i].median_us);
     }
   }
+  print_setups();
   return kept == 0 ? 1 : 0;
 }

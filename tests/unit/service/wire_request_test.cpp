@@ -156,9 +156,9 @@ TEST_CASE("wire: malformed stream options, stops, biases and extensions") {
           {chat(R"("stream":true,"stream_options":{"include_usage":1})"),
            "stream_options.include_usage", kType},
           {chat(R"("stop":5)"), "stop", kType},
-          {chat(R"("stop":"")"), "stop", kValue},
+
           {chat(R"("stop":["a",5])"), "stop[1]", kType},
-          {chat(R"("stop":["a",""])"), "stop[1]", kValue},
+          {chat("\"stop\":[\"a\",\"" + std::string(1025, 'x') + "\"]"), "stop[1]", kValue},
           {chat(R"("stop":[)" +
                 [] {
                   std::string list = "\"a\"";
@@ -232,6 +232,12 @@ TEST_CASE("wire: malformed completion requests") {
           {R"({"prompt":"a","echo":1})", "echo", kType},
       },
       true);
+}
+
+TEST_CASE("wire: stop strings that are empty mean nothing") {
+  CHECK(good_chat(chat(R"("stop":["",null,"END"])")).common.stop == std::vector<std::string>{"END"});
+  CHECK(good_chat(chat(R"("stop":"")")).common.stop.empty());
+  CHECK(good_chat(chat(R"("stop":[])")).common.stop.empty());
 }
 
 TEST_CASE("wire: unknown and null fields are taken") {
