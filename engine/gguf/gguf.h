@@ -35,6 +35,9 @@ struct GgufLimits {
   uint64_t array_elements_max = 1u << 24;
   uint64_t alignment_max = 1u << 16;
   uint64_t parts_max = 1000;
+  // For reading metadata only: tensors whose data the file does not have (a download that has just
+  // begun) have a byte_count and no bytes. Such a file must not be loaded.
+  bool data_may_be_absent = false;
 };
 
 struct GgufTensor {
@@ -44,6 +47,7 @@ struct GgufTensor {
   std::array<uint64_t, 4> dims{1, 1, 1, 1};  // dims[0] is contiguous; [in, out] of a linear layer
   std::span<const std::byte> bytes;          // exactly the tensor's data; starts 32-aligned in files
                                              // of the default alignment, at least 8-aligned always
+  uint64_t byte_count = 0;                   // of the data, absent or not
 
   // Product of the dims; the parser made sure that it and the byte size fit.
   [[nodiscard]] uint64_t elements() const { return dims[0] * dims[1] * dims[2] * dims[3]; }

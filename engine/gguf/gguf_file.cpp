@@ -178,7 +178,7 @@ Result<void> GgufFile::State::finish(const SplitInfo& split) {
   std::iota(by_name.begin(), by_name.end(), 0u);
   std::sort(by_name.begin(), by_name.end(),
             [this](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
-  for (const GgufTensor& tensor : tensors) tensor_bytes += tensor.bytes.size();
+  for (const GgufTensor& tensor : tensors) tensor_bytes += tensor.byte_count;
   IdentityHash hash;
   if (files.empty()) hash_part(hash, memory, images[0].header_bytes());
   for (size_t i = 0; i < files.size(); ++i) {

@@ -20,6 +20,7 @@ constexpr uint64_t kAlignmentMin = 8;         // what loads of f64 and i64 tenso
 constexpr uint64_t kEntryBytesMin = 8 + 1 + 4 + 1;           // key of one byte, type, u8
 constexpr uint64_t kTensorBytesMin = 8 + 1 + 4 + 8 + 4 + 8;  // name of one byte, one dim
 constexpr uint64_t kTensorNameBytesMax = 63;
+constexpr uint64_t kAbsentBytesMax = uint64_t{1} << 50;  // of one tensor, and of those before it
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
@@ -222,7 +223,8 @@ Result<TensorRecord> Parser::read_tensor_record() {
                    info->name + " have " + number(info->block_elements));
   }
   const uint64_t blocks = elements / info->block_elements;
-  if (blocks > bytes_.size() / info->block_bytes) {
+  const uint64_t bytes_max = limits_.data_may_be_absent ? kAbsentBytesMax : bytes_.size();
+  if (blocks > bytes_max / info->block_bytes) {
     return corrupt(what + " is larger than the file of " + number(bytes_.size()) + " bytes");
   }
   record.size = blocks * info->block_bytes;
@@ -240,7 +242,13 @@ Result<void> Parser::place_tensors(std::vector<TensorRecord>& records, uint64_t 
       return corrupt(what + " lies at offset " + number(record.offset) + ", expected " +
                      number(expected));
     }
-    if (expected > data_bytes || record.size > data_bytes - expected) {
+    record.tensor.byte_count = record.size;
+    const bool there = expected <= data_bytes && record.size <= data_bytes - expected;
+    if (!there && limits_.data_may_be_absent && expected <= kAbsentBytesMax) {
+      expected += (record.size + alignment - 1) & ~(alignment - 1);
+      continue;
+    }
+    if (!there) {
       return corrupt(what + " at offset " + number(record.offset) + " needs " +
                      number(record.size) + " bytes, the data has " + number(data_bytes));
     }

@@ -109,7 +109,7 @@ Json tensors_to_json(const GgufFile& file) {
   std::vector<int64_t> blocks;
   uint64_t parameters = 0;
   for (const GgufTensor& tensor : file.tensors()) {
-    const auto bytes = static_cast<int64_t>(tensor.bytes.size());
+    const auto bytes = static_cast<int64_t>(tensor.byte_count);
     by_type[ggml_type_info(tensor.type).name] += bytes;
     parameters += tensor.elements();
     if (const auto block = block_of(tensor.name)) {
@@ -159,6 +159,20 @@ Json engine_to_json(const GgufFile& file, const EngineOptions& options) {
   return engine;
 }
 
+// Of tensors whose data the file does not have.
+uint64_t absent_bytes(const GgufFile& file) {
+  uint64_t sum = 0;
+  for (const GgufTensor& tensor : file.tensors()) sum += tensor.byte_count - tensor.bytes.size();
+  return sum;
+}
+
+// Our own figures come from a model that is opened as for serving: not from such a file.
+Json absent_to_json(uint64_t absent) {
+  return Json::object({{"runs", false},
+                       {"why", std::to_string(absent) + " bytes of its tensors' data are absent"},
+                       {"figures", Json()}});
+}
+
 std::string string_key(const GgufMetadata& metadata, std::string_view key) {
   const auto value = metadata.get_string_or(key, "");
   return value.ok() ? std::string(value->substr(0, kTextBytesMax)) : std::string();
@@ -167,20 +181,22 @@ std::string string_key(const GgufMetadata& metadata, std::string_view key) {
 }  // namespace
 
 Result<Json> describe_model(const EngineOptions& options) {
-  TRY_ASSIGN(const GgufFile file, GgufFile::open(options.describe));
+  TRY_ASSIGN(const GgufFile file,
+             GgufFile::open(options.describe, {.limits = {.data_may_be_absent = true}}));
+  const uint64_t absent = absent_bytes(file);
   const GgufMetadata& metadata = file.metadata();
   const std::string architecture = string_key(metadata, "general.architecture");
   return Json::object({{"format", kFormat},
                        {"architecture", architecture},
                        {"name", string_key(metadata, "general.name")},
                        {"file", file.path()},
-                       {"file_bytes", static_cast<int64_t>(file.file_bytes())},
+                       {"file_bytes", static_cast<int64_t>(file.file_bytes() + absent)},
                        {"parts", static_cast<int64_t>(file.part_count())},
                        {"identity", file.identity()},
                        {"keys", keys_to_json(metadata, architecture)},
                        {"tokenizer", tokenizer_to_json(metadata)},
                        {"tensors", tensors_to_json(file)},
-                       {"engine", engine_to_json(file, options)}});
+                       {"engine", absent > 0 ? absent_to_json(absent) : engine_to_json(file, options)}});
 }
 
 int run_describe(const EngineOptions& options) {

@@ -38,7 +38,7 @@ def value_bytes(value):
 def write_sparse(path, architecture, keys, tensors):
     """A GGUF file without data; returns the bytes of its tensors."""
     pairs = {"general.architecture": architecture, "tokenizer.ggml.model": "no_vocab"}
-    pairs.update({f"{architecture}.{key}": value for key, value in keys.items()})
+    pairs.update({key if key.startswith("split.") else f"{architecture}.{key}": value for key, value in keys.items()})
     header = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
     header += b"".join(text(key) + value_bytes(value) for key, value in pairs.items())
     offset = total = 0
@@ -137,6 +137,76 @@ class Plan(unittest.TestCase):
         small = self.plan("--default", oss, "--optional", oss, "--host-total", "24GiB", "--host-available", "20GiB")
         self.assertEqual((small["verdict"], small["largest_that_fits"]), ("refused", 0))
 
+    def test_every_combination_of_flags(self):
+        """One plan for each; more memory never fits worse, and the largest KV is exact each time."""
+        oss, moe = self.folder / "oss.gguf", self.folder / "moe.gguf"
+        gpt_oss(oss), hybrid_experts(moe)
+        for models in (["--default", oss], ["--optional", moe], ["--default", moe, "--optional", oss]):
+            roles = [flag[2:] for flag in models[::2]]
+            for kv in (None, "0", "1.5GiB", "700MiB"):
+                for slots in (None, "1", "1024"):
+                    extra = [part for role in roles for part in
+                             ([f"--{role}-kv", kv] if kv else []) + ([f"--{role}-slots", slots] if slots else [])]
+                    with self.subTest(models=models, kv=kv, slots=slots):
+                        plan = self.plan(*models, *extra, "--host-total", "64.5GiB", "--host-available", "60.25GiB")
+                        self.assertEqual([model["role"] for model in plan["models"]], roles)
+                        self.assertEqual(plan["verdict"] == "fits", not plan["reasons"])
+                        self.assertEqual(plan["host"]["total"], 64.5 * GIB)
+                        self.assertEqual(plan["host"]["available"], 60.25 * GIB)
+                        for model in plan["models"]:
+                            for term in ("weights", "kv", "recurrent_state", "workspace", "load_peak",
+                                         "neighbour_unspent_rights", "performance_floor"):
+                                self.assertGreaterEqual(model["terms"][term], 0)
+                            self.assertEqual(model["terms"]["performance_floor"], plan["host"]["floor"])
+                        worst = plan["host"]["available"] - sum(model["rights"] for model in plan["models"])
+                        self.assertEqual(plan["host"]["available_after"], worst)
+        # The exact inverse where the default model is planned alone, too.
+        arguments = ["--default", oss, "--host-total", "64.5GiB", "--host-available", "60.25GiB"]
+        plan = self.plan(*arguments)
+        self.assertEqual(plan["largest_that_fits_role"], "default")
+        largest, page = plan["largest_that_fits"], plan["models"][0]["kv_page"]
+        self.assertEqual(self.plan(*arguments, "--default-kv", largest)["verdict"], "fits")
+        self.assertEqual(self.plan(*arguments, "--default-kv", largest + page)["verdict"], "refused")
+
+    def test_small_hosts_are_refused_not_errors(self):
+        oss = self.folder / "oss.gguf"
+        gpt_oss(oss)
+        for total, available in (("0.5GiB", "0"), ("2GiB", "2GiB"), ("8GiB", "1GiB"), ("1", "1")):
+            plan = self.plan("--default", oss, "--host-total", total, "--host-available", available)
+            self.assertEqual((plan["verdict"], plan["largest_that_fits"]), ("refused", 0), (total, plan))
+
+    def test_a_download_that_has_just_begun_is_planned(self):
+        """The header is enough: without the data the terms are the same, up to the last byte."""
+        for name, write, role in (("oss", gpt_oss, "--default"), ("moe", hybrid_experts, "--optional")):
+            with self.subTest(name):
+                whole, begun = self.folder / f"{name}.gguf", self.folder / f"{name}-begun.gguf"
+                write(whole)
+                with open(whole, "rb") as file:
+                    head = file.read(1 << 20).rstrip(b"\0")
+                begun.write_bytes(head + b"\0" * 64)
+                plans = [self.plan(role, path, *HOST)["models"][0] for path in (whole, begun)]
+                for term, size in plans[0]["terms"].items():
+                    self.assertLess(abs(size - plans[1]["terms"][term]), 4096, term)
+                self.assertEqual(plans[0]["terms"]["weights"], plans[1]["terms"]["weights"])
+                self.assertIn("absent", plans[1]["engine_why"])
+        # The header itself must be whole.
+        begun.write_bytes(head[:-100])
+        self.assertEqual(self.run_plan("--optional", begun, *HOST).returncode, 1)
+
+    def test_split_files_are_one_model(self):
+        whole = self.folder / "whole.gguf"
+        total = gpt_oss(whole)
+        first, second = (self.folder / f"oss-0000{part}-of-00002.gguf" for part in (1, 2))
+        gpt_oss(first, **{"split.no": 0, "split.count": 2, "split.tensors.count": 74})
+        write_sparse(second, "gpt-oss", {"split.no": 1, "split.count": 2, "split.tensors.count": 74}, [("output.weight", (2880, 201088), Q4_0)])
+        more = 2880 * 201088 // 32 * 18
+        plan = self.plan("--default", first, *HOST)
+        self.assertEqual(plan["models"][0]["terms"]["weights"], total + more)
+        second.unlink()
+        done = self.run_plan("--default", first, *HOST)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("00002-of-00002", done.stderr)
+
     def test_hostile_metadata_is_an_error(self):
         for name, change in [("heads", {"attention.head_count_kv": 0}), ("blocks", {"block_count": 0xFFFFFFFF}),
                              ("length", {"attention.key_length": 0xFFFFFFFF}), ("window", {"attention.sliding_window": 0}),
@@ -154,7 +224,11 @@ class Plan(unittest.TestCase):
         oss = self.folder / "oss.gguf"
         gpt_oss(oss)
         for arguments in [["--optional", oss, "--default-kv", "1GiB"], ["--default", oss, "--default-kv", "1XB"],
-                          ["--default", oss, "--default-slots", "0"], ["--default", oss, "--host-total", "64GiB"],
+                          ["--default", oss, "--default-slots", "0"], ["--default", oss, "--default-slots", "-1"],
+                          ["--default", oss, "--default-slots", "1025"], ["--default", oss, "--default-slots", "1.5"],
+                          ["--default", oss, "--default-slots", "99999999999999999999"], ["--default", oss, "--default-kv", "-1"],
+                          ["--default", oss, "--host-total", "0", "--host-available", "0"],
+                          ["--default", oss, "--host-total", "64GiB"],
                           ["--default", oss, "--host-total", "64GiB", "--host-available", "65GiB"], ["oss"]]:
             self.assertEqual(self.run_plan(*arguments).returncode, 2, arguments)
         self.assertEqual(self.run_plan("--default", self.folder / "missing.gguf").returncode, 1)

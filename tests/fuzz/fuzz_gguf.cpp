@@ -70,6 +70,14 @@ void walk_tensor(const GgufTensor& tensor, std::span<const std::byte> file) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto image = GgufImage::parse(bytes);
+  const auto header = GgufImage::parse(bytes, {.data_may_be_absent = true});
+  CHECK(!image.ok() || header.ok());
+  if (header.ok()) {
+    for (const GgufTensor& tensor : header->tensors()) {
+      CHECK(tensor.byte_count > 0);
+      CHECK(tensor.bytes.empty() || tensor.bytes.size() == tensor.byte_count);
+    }
+  }
   if (!image.ok()) {
     CHECK(!image.error().message.empty() && tandem::utf8::is_valid(image.error().message));
     return 0;
