@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -46,10 +47,12 @@ std::string SupervisorBudgets::heavy_work_under_way() {
 Result<std::string> SupervisorBudgets::resize(Role role, const EngineBudget& budget) {
   Tenant* const found = tenant(role);
   if (found == nullptr) return make_error(Errc::not_found, "no such model");
-  const protocol::Resize wanted{.kv_bytes = budget.kv_bytes,
-                                .slots = budget.slots,
-                                .batch_tokens = budget.batch_tokens,
-                                .shed_chunk_tokens = std::nullopt};
+  protocol::Resize wanted{.kv_bytes = budget.kv_bytes,
+                          .slots = budget.slots,
+                          .batch_tokens = budget.batch_tokens,
+                          .shed_chunk_tokens = std::nullopt};
+  // What is shed just now stays so: whoever shed it gives the new number back.
+  if (wanted.slots.has_value()) wanted.slots = std::min(*wanted.slots, found->limits().slots_max);
   TRY_ASSIGN(const protocol::Resized has,
              found->client().resize(wanted, std::chrono::steady_clock::now() + kResizeLimit));
   return has.pending ? has.message : "";
