@@ -73,7 +73,9 @@ Result<void> SupervisorBudgets::restart(Role role) {
     const Status now = status(role);
     if (now.state == ModelState::ready) return {};
     const bool over = std::chrono::steady_clock::now() > end || supervisor_.draining();
-    if (over || now.state == ModelState::failed || now.state == ModelState::stopped) {
+    const bool settled = now.state == ModelState::failed || now.state == ModelState::stopped ||
+                         now.state == ModelState::backoff;
+    if (over || settled) {
       return make_error(Errc::unavailable, std::string("the model is ") + model_state_name(now.state) +
                                                (now.message.empty() ? "" : ": " + now.message));
     }

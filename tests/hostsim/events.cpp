@@ -71,14 +71,16 @@ Result<void> Simulation::budget(Fields& f) {
   input.host = {.total_bytes = host_.setup.total_bytes,
                 .available_bytes = std::max<int64_t>(0, host_.setup.idle_available_bytes - std::max<int64_t>(0, others)),
                 .floor_bytes = guard_.floors().yellow_leave};
-  TRY_ASSIGN(const budget::BoxPlan before, budget::plan_box(input));
+  TRY_ASSIGN(const budget::BoxPlan before, budget::plan_box(input, role));
   for (budget::BoxModel& model : input.models) {
     if (model.role == role) model = box_model(role, tenant.profile, kv, slots);
   }
-  TRY_ASSIGN(const budget::BoxPlan after, budget::plan_box(input));
+  TRY_ASSIGN(const budget::BoxPlan after, budget::plan_box(input, role));
   const budget::KvExchange exchange = budget::kv_exchange(before, after, role);
   record("plan", exchange_fields(exchange));
-  if (!exchange.fits && !force) return {};
+  // As tandemd decides (service/budget_keeper).
+  const bool as_is = exchange.fits || exchange.gives_back();
+  if (!as_is && !(force && exchange.possible())) return {};
 
   tenant.profile.actual_peak_bytes += kv - tenant.profile.profile.kv_bytes;
   tenant.profile.profile.peak_bytes += kv - tenant.profile.profile.kv_bytes;
