@@ -201,6 +201,7 @@ Result<PlanRequest> read_plan_request(const Context& context) {
   // Another host, or this one at another time: nothing is loaded there.
   if (arguments.has("--host-available")) {
     for (BoxModelFacts& model : request.facts.models) model.held_bytes = 0;
+    request.running = false;
   }
   TRY_ASSIGN(request.facts.host, host_with_flags(context, host));
   return request;

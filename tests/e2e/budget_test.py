@@ -104,6 +104,25 @@ class BudgetTest(unittest.TestCase):
         stats = json.loads(self.service.ctl("model", "show", "tiny2", "--json"))["stats"]
         self.assertEqual((stats["slots"], self.service.status()["tiny2"]["slots"]), (5, 5))
         self.assertEqual(stats["kv_pages_total"] * stats["kv_page_bytes"] // MIB, 16)
+        # What runs says which values are not the file's.
+        done = subprocess.run([str(support.BIN / "tandemctl"), "--socket", str(self.service.folder / "run" / "admin.sock"),
+                               "config", "show"], capture_output=True, text=True, timeout=60, check=True)
+        self.assertIn("# model.optional.slots: set by tandemctl budget; the file says 2\n", done.stdout)
+        self.assertEqual([line for line in done.stdout.splitlines() if line.startswith("slots")], ["slots = 2", "slots = 5"])
+
+    def test_plan_of_what_runs(self):
+        cold = self.plan("--host-total", "121.7GiB", "--host-available", "115GiB")
+        self.assertFalse(cold["running"])
+        running = self.plan()
+        self.assertTrue(running["running"])
+        for role in (0, 1):
+            self.assertEqual(cold["models"][role]["terms"]["kv"], running["models"][role]["terms"]["kv"])
+            # What it holds already is no right that it still has.
+            self.assertLess(running["models"][role]["rights"], cold["models"][role]["rights"])
+            self.assertEqual(cold["models"][role]["rights"], cold["models"][role]["steady"])
+        self.budget("set", "optional", "--kv", "32MiB")
+        self.assertEqual(self.plan()["models"][1]["terms"]["kv"], 32 * MIB)
+        self.assertEqual(self.plan("--optional-kv", "16MiB")["models"][1]["terms"]["kv"], 16 * MIB)
 
     def test_what_does_not_fit_is_refused_as_the_plan_says(self):
         pid = self.service.engine_pid("tiny2")
@@ -135,9 +154,10 @@ class BudgetTest(unittest.TestCase):
         self.budget("set", "optional", "--kv", kv, code=1)
         forced = self.budget("set", "optional", "--kv", kv, "--force")
         self.assertEqual((forced["applied"], forced["forced"], forced["verdict"]), (True, True, "refused"))
-        # From 8 MiB so far up no engine can go live: its extents are too small for so many pages.
-        self.assertEqual((forced["how"], forced["restart_error"]), ("restart", None), forced)
-        self.assertNotEqual(self.service.engine_pid("tiny2"), pid)
+        # From 8 MiB to above 16 GiB no engine can go live: its extents are too small for so many pages.
+        self.assertEqual(forced["how"], "restart" if kv > 17 << 30 else "live" if kv < 15 << 30 else forced["how"], forced)
+        self.assertIsNone(forced.get("restart_error"), forced)
+        self.assertEqual(self.service.engine_pid("tiny2") == pid, forced["how"] == "live")
         self.assertTrue(self.budget("history")[0]["forced"])
         # Memory is given back without force, although the host is below its floor by plan.
         self.assertTrue(self.budget("set", "optional", "--kv", kv - 64 * MIB)["applied"])
