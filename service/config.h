@@ -103,6 +103,8 @@ struct ModelConfig {
   int64_t threads = 0;
   int64_t queue_max = 64;
   int64_t memory_limit_bytes = 0;
+  std::string load = "auto";
+  bool commit = true;
   // Facts of its chat template; "auto" leaves each to the probe (service/model_profile.h).
   std::string family = "auto";
   std::string system_messages = "auto";

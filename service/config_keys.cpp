@@ -16,6 +16,7 @@ constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
 constexpr std::string_view kGuards = "auto|child|unit|off";
 constexpr std::string_view kYesNo = "auto|yes|no";
+constexpr std::string_view kLoads = "auto|direct|mapped";
 constexpr std::string_view kFamilies =
     "auto|qwen3.8|qwen3.6|qwen3.5|qwen3|qwen3-coder|qwen2.5|hermes|gemma4|gemma3|mistral|gpt-oss|llama3|"
     "plain";
@@ -197,6 +198,13 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
       {"memory_limit", &M::memory_limit_bytes, bytes,
        "the engine refuses to load when its memory plan is larger; 0B: no limit", 0,
        int64_t{1} << 50},
+      {"load", &M::load, word,
+       "direct: weights are read past the page cache into memory of the engine; mapped: they are pages of "
+       "the file; auto: direct, or mapped where the file lies in memory already (docs/memory.md)",
+       0, 0, kLoads},
+      {"commit", &M::commit, boolean,
+       "true: KV cache, states and workspace are resident from the load on, so that the host's figures show "
+       "them; false: as they are used"},
       {"family", &M::family, word,
        "family of the chat template; auto: what the model file looks like", 0, 0, kFamilies},
       {"system_messages", &M::system_messages, word,

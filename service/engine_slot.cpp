@@ -49,6 +49,8 @@ std::vector<std::string> model_arguments(const SlotOptions& options) {
   // The gateway refuses first, with its Retry-After; the engine's own bound must not come before.
   add("--queue", std::min<int64_t>(model.queue_max + model.slots, 1 << 16));
   if (model.memory_limit_bytes > 0) add("--memory-limit", model.memory_limit_bytes);
+  out.insert(out.end(), {"--load", model.load});
+  add("--commit", model.commit ? 1 : 0);
   return out;
 }
 

@@ -3,8 +3,9 @@
 // immutable. docs/formats/gguf.md lists what is accepted and what is refused.
 //
 // GgufImage is the parse of one byte span (what the fuzzer drives); it owns tables, never the bytes.
-// GgufFile owns the descriptors and read-only mappings of a model on disk, one or several parts, and
-// gives one table of tensors over all of them. Views (names, strings, tensor bytes) live as long as
+// GgufFile owns the bytes of a model on disk, one or several parts, and gives one table of tensors over
+// all of them. The bytes are read-only mappings, or memory that was read past the page cache (LoadMode);
+// then tensors read as zero until read_tensors(). Views (names, strings, tensor bytes) live as long as
 // the GgufFile. After open() everything is const and may be read from any thread.
 //
 // Errors: io (cannot open, not a regular file), corrupt (breaks the format), too_large (a limit below),
@@ -59,9 +60,11 @@ struct GgufTensor {
 
 class GgufImage {
  public:
-  // `bytes` is one whole file and outlives the result.
+  // `bytes` is one whole file and outlives the result. `reached`, if given: how far it was looked at, also
+  // when the parse fails; bytes behind it did not matter.
   [[nodiscard]] static Result<GgufImage> parse(std::span<const std::byte> bytes,
-                                               const GgufLimits& limits = {});
+                                               const GgufLimits& limits = {},
+                                               uint64_t* reached = nullptr);
 
   [[nodiscard]] const GgufMetadata& metadata() const { return metadata_; }
   [[nodiscard]] std::span<const GgufTensor> tensors() const { return tensors_; }  // file order
@@ -69,10 +72,21 @@ class GgufImage {
   [[nodiscard]] uint64_t header_bytes() const { return header_bytes_; }
 
  private:
+  template <typename Parser>
+  static Result<GgufImage> parse_with(Parser& parser);
+
   GgufMetadata metadata_;
   std::vector<GgufTensor> tensors_;
   uint64_t header_bytes_ = 0;
 };
+
+enum class LoadMode : uint8_t {
+  mapped,  // pages of the file, which the kernel brings in and may take back
+  direct,  // anonymous memory, read past the page cache (direct_file.h)
+};
+
+// direct, but for files that lie in memory already (tmpfs, ramfs): reading those would double them.
+LoadMode preferred_load_mode(const std::string& path);
 
 struct GgufOpenOptions {
   // Administrators link models, so links are resolved once, deliberately (realpath), and the resolved
@@ -80,6 +94,7 @@ struct GgufOpenOptions {
   // link: for folders that others can write.
   bool follow_links = true;
   GgufLimits limits = {};
+  LoadMode load = LoadMode::mapped;
 };
 
 class GgufFile {
@@ -97,6 +112,13 @@ class GgufFile {
   GgufFile& operator=(GgufFile&&) noexcept;
   ~GgufFile();
 
+  // Makes the data of all tensors be there; nothing to do for a mapped model. Errors: io, unavailable (the
+  // file became shorter while it was read).
+  Result<void> read_tensors();
+  [[nodiscard]] LoadMode load_mode() const;
+  // How the bytes come, for the log.
+  [[nodiscard]] std::string load_note() const;
+
   [[nodiscard]] const GgufMetadata& metadata() const;           // of the first part
   [[nodiscard]] std::span<const GgufTensor> tensors() const;    // all parts, in part and file order
   [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const;  // null when missing
@@ -112,8 +134,8 @@ class GgufFile {
   // apart, but is no proof against someone who crafts a collision.
   [[nodiscard]] const std::string& identity() const;
 
-  // Error (unavailable) when a part's size or modification time is no longer what was mapped: a file
-  // that is truncated under the mapping would end the process with SIGBUS.
+  // Error (unavailable) when a part's size or modification time is no longer what was opened: a file
+  // that is truncated under a mapping would end the process with SIGBUS.
   [[nodiscard]] Result<void> check_unchanged() const;
 
  private:

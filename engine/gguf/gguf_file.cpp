@@ -7,7 +7,7 @@
 
 #include "engine/gguf/gguf.h"
 #include "engine/gguf/gguf_internal.h"
-#include "engine/gguf/mapped_file.h"
+#include "engine/gguf/model_part.h"
 
 namespace tandem::engine {
 namespace {
@@ -56,18 +56,25 @@ class IdentityHash {
   uint64_t b_ = 0x13198A2E03707344u;
 };
 
-void hash_part(IdentityHash& hash, std::span<const std::byte> bytes, uint64_t header_bytes) {
+// sample(offset, count): bytes of the file as a Result.
+template <typename Sample>
+Result<void> hash_part(IdentityHash& hash, std::span<const std::byte> bytes, uint64_t header_bytes,
+                       Sample sample) {
   hash.add_word(bytes.size());
   hash.add(bytes.first(static_cast<size_t>(header_bytes)));
-  const auto data = bytes.subspan(static_cast<size_t>(header_bytes));
-  if (data.size() <= kSamplesMax * kSampleBytes) {
+  const uint64_t data_bytes = bytes.size() - header_bytes;
+  if (data_bytes <= kSamplesMax * kSampleBytes) {
+    TRY_ASSIGN(const std::span<const std::byte> data, sample(header_bytes, data_bytes));
     hash.add(data);
-    return;
+    return {};
   }
-  const size_t last = data.size() - kSampleBytes;
+  const uint64_t last = data_bytes - kSampleBytes;
   for (size_t i = 0; i < kSamplesMax; ++i) {
-    hash.add(data.subspan(last / (kSamplesMax - 1) * i, kSampleBytes));
+    TRY_ASSIGN(const std::span<const std::byte> data,
+               sample(header_bytes + last / (kSamplesMax - 1) * i, kSampleBytes));
+    hash.add(data);
   }
+  return {};
 }
 
 struct SplitInfo {
@@ -103,25 +110,34 @@ std::string part_suffix(int64_t no, int64_t count) {
 
 struct GgufFile::State {
   std::vector<std::byte> memory;  // of from_bytes()
-  std::vector<MappedFile> files;
+  std::vector<ModelPart> files;
   std::vector<GgufImage> images;
   std::vector<GgufTensor> tensors;
   std::vector<uint32_t> by_name;  // indices into tensors, sorted
+  LoadMode mode = LoadMode::mapped;
   std::string path;
   std::string identity;
   uint64_t file_bytes = 0;
   uint64_t tensor_bytes = 0;
 
-  Result<void> add_part(std::span<const std::byte> bytes, const std::string& name,
+  Result<void> add_file(const std::string& name, const GgufOpenOptions& options);
+  Result<void> add_part(Result<GgufImage> image, uint64_t bytes, const std::string& name,
                         const GgufLimits& limits);
+  Result<void> hash_parts();
   Result<void> open_other_parts(const std::string& first_path, const SplitInfo& split,
                                 const GgufOpenOptions& options);
   Result<void> finish(const SplitInfo& split);
 };
 
-Result<void> GgufFile::State::add_part(std::span<const std::byte> bytes, const std::string& name,
-                                       const GgufLimits& limits) {
-  auto image = GgufImage::parse(bytes, limits);
+Result<void> GgufFile::State::add_file(const std::string& name, const GgufOpenOptions& options) {
+  TRY_ASSIGN(ModelPart file, ModelPart::open(name, options));
+  TRY(add_part(file.parse(options.limits), file.bytes().size(), file.path(), options.limits));
+  files.push_back(std::move(file));
+  return {};
+}
+
+Result<void> GgufFile::State::add_part(Result<GgufImage> image, uint64_t bytes,
+                                       const std::string& name, const GgufLimits& limits) {
   if (!image.ok()) {
     Error error = std::move(image).error();
     error.message = name + ": " + error.message;
@@ -133,7 +149,7 @@ Result<void> GgufFile::State::add_part(std::span<const std::byte> bytes, const s
                                            std::to_string(limits.tensors_max) + " tensors");
   }
   tensors.insert(tensors.end(), part.begin(), part.end());
-  file_bytes += bytes.size();
+  file_bytes += bytes;
   images.push_back(std::move(image).value());
   return {};
 }
@@ -151,9 +167,7 @@ Result<void> GgufFile::State::open_other_parts(const std::string& first_path,
   const std::string stem = first_path.substr(0, first_path.size() - suffix.size());
   for (int64_t no = 1; no < split.count; ++no) {
     const std::string name = stem + part_suffix(no, split.count);
-    TRY_ASSIGN(MappedFile file, MappedFile::open(name, options.follow_links));
-    TRY(add_part(file.bytes(), file.path(), options.limits));
-    files.push_back(std::move(file));
+    TRY(add_file(name, options));
     TRY_ASSIGN(const SplitInfo other, read_split_info(images.back().metadata(), options.limits));
     if (other.no != no || other.count != split.count || other.tensors != split.tensors) {
       return make_error(Errc::corrupt,
@@ -179,12 +193,24 @@ Result<void> GgufFile::State::finish(const SplitInfo& split) {
   std::sort(by_name.begin(), by_name.end(),
             [this](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
   for (const GgufTensor& tensor : tensors) tensor_bytes += tensor.byte_count;
+  return hash_parts();
+}
+
+Result<void> GgufFile::State::hash_parts() {
   IdentityHash hash;
-  if (files.empty()) hash_part(hash, memory, images[0].header_bytes());
+  if (files.empty()) {
+    TRY(hash_part(hash, memory, images[0].header_bytes(), [&](uint64_t offset, uint64_t count) {
+      return Result(std::span<const std::byte>(memory).subspan(offset, count));
+    }));
+  }
   for (size_t i = 0; i < files.size(); ++i) {
-    files[i].set_sampling(true);
-    hash_part(hash, files[i].bytes(), images[i].header_bytes());
-    files[i].set_sampling(false);
+    ModelPart& file = files[i];
+    file.set_sampling(true);
+    const auto hashed =
+        hash_part(hash, file.bytes(), images[i].header_bytes(),
+                  [&](uint64_t offset, uint64_t count) { return file.sample(offset, count); });
+    file.set_sampling(false);
+    TRY(hashed);
   }
   identity = hash.hex();
   return {};
@@ -192,10 +218,9 @@ Result<void> GgufFile::State::finish(const SplitInfo& split) {
 
 Result<GgufFile> GgufFile::open(const std::string& path, const GgufOpenOptions& options) {
   auto state = std::make_unique<State>();
-  TRY_ASSIGN(MappedFile file, MappedFile::open(path, options.follow_links));
-  TRY(state->add_part(file.bytes(), file.path(), options.limits));
-  state->path = file.path();
-  state->files.push_back(std::move(file));
+  TRY(state->add_file(path, options));
+  state->mode = options.load;
+  state->path = state->files[0].path();
   TRY_ASSIGN(const SplitInfo split,
              read_split_info(state->images[0].metadata(), options.limits));
   if (split.no != 0) {
@@ -214,7 +239,8 @@ Result<GgufFile> GgufFile::from_bytes(std::vector<std::byte> bytes, const GgufLi
   auto state = std::make_unique<State>();
   state->memory = std::move(bytes);
   state->path = "(memory)";
-  TRY(state->add_part(state->memory, state->path, limits));
+  TRY(state->add_part(GgufImage::parse(state->memory, limits), state->memory.size(), state->path,
+                      limits));
   TRY_ASSIGN(const SplitInfo split, read_split_info(state->images[0].metadata(), limits));
   if (split.count > 1) {
     return make_error(Errc::invalid_argument, "a split model cannot be read from memory");
@@ -227,6 +253,17 @@ GgufFile::GgufFile(std::unique_ptr<State> state) : state_(std::move(state)) {}
 GgufFile::GgufFile(GgufFile&&) noexcept = default;
 GgufFile& GgufFile::operator=(GgufFile&&) noexcept = default;
 GgufFile::~GgufFile() = default;
+
+Result<void> GgufFile::read_tensors() {
+  for (ModelPart& file : state_->files) TRY(file.read_tensors());
+  return {};
+}
+
+LoadMode GgufFile::load_mode() const { return state_->mode; }
+
+std::string GgufFile::load_note() const {
+  return state_->files.empty() ? "memory" : state_->files[0].load_note();
+}
 
 const GgufMetadata& GgufFile::metadata() const { return state_->images[0].metadata(); }
 
@@ -254,7 +291,7 @@ const std::string& GgufFile::path() const { return state_->path; }
 const std::string& GgufFile::identity() const { return state_->identity; }
 
 Result<void> GgufFile::check_unchanged() const {
-  for (const MappedFile& file : state_->files) {
+  for (const ModelPart& file : state_->files) {
     if (!file.unchanged()) {
       return make_error(Errc::unavailable, file.path() + " was changed while it was open");
     }

@@ -42,6 +42,7 @@ class Parser {
   Result<GgufMetadata> read_metadata();
   Result<std::vector<GgufTensor>> read_tensors(const GgufMetadata& metadata);
   [[nodiscard]] uint64_t data_start() const { return data_start_; }
+  [[nodiscard]] uint64_t reached() const { return reader_.position(); }
 
  private:
   Error truncated(const std::string& what) const {
@@ -310,14 +311,24 @@ Result<void> check_unique_tensor_names(std::span<const GgufTensor> tensors) {
   return {};
 }
 
-Result<GgufImage> GgufImage::parse(std::span<const std::byte> bytes, const GgufLimits& limits) {
-  Parser parser(bytes, limits);
+template <typename Parser>
+Result<GgufImage> GgufImage::parse_with(Parser& parser) {
   GgufImage image;
   TRY(parser.read_header());
   TRY_ASSIGN(image.metadata_, parser.read_metadata());
   TRY_ASSIGN(image.tensors_, parser.read_tensors(image.metadata_));
   TRY(check_unique_tensor_names(image.tensors_));
-  image.header_bytes_ = std::min<uint64_t>(parser.data_start(), bytes.size());
+  return image;
+}
+
+Result<GgufImage> GgufImage::parse(std::span<const std::byte> bytes, const GgufLimits& limits,
+                                   uint64_t* reached) {
+  Parser parser(bytes, limits);
+  auto image = parse_with(parser);
+  if (reached != nullptr) *reached = parser.reached();
+  if (image.ok()) {
+    image->header_bytes_ = std::min<uint64_t>(parser.data_start(), bytes.size());
+  }
   return image;
 }
 

@@ -7,16 +7,14 @@
 #include <span>
 #include <string>
 
-#include "base/fd.h"
 #include "base/result.h"
+#include "engine/gguf/regular_file.h"
 
 namespace tandem::engine {
 
 class MappedFile {
  public:
-  // follow_links: the path is resolved once (realpath) and the result opened; otherwise a link as the
-  // last component is refused. In both cases the open itself follows no final link, never blocks on a
-  // pipe, and takes nothing but a regular file.
+  // Links as in RegularFile::open.
   [[nodiscard]] static Result<MappedFile> open(const std::string& path, bool follow_links);
 
   MappedFile(MappedFile&& other) noexcept;
@@ -28,22 +26,20 @@ class MappedFile {
   [[nodiscard]] std::span<const std::byte> bytes() const {
     return {static_cast<const std::byte*>(address_), size_};
   }
-  [[nodiscard]] const std::string& path() const { return path_; }  // resolved
+  [[nodiscard]] const std::string& path() const { return file_.path; }  // resolved
   // True switches the kernel's read-ahead around faults off, for sampling of single pages: with it on,
   // each sample of a cold file reads up to megabytes. False restores the default.
   void set_sampling(bool on) const noexcept;
   // False when size or modification time are no longer those of the mapping.
-  [[nodiscard]] bool unchanged() const;
+  [[nodiscard]] bool unchanged() const { return file_.unchanged(); }
 
  private:
   MappedFile() = default;
   void unmap() noexcept;
 
-  Fd fd_;
-  std::string path_;
+  RegularFile file_;
   void* address_ = nullptr;
   size_t size_ = 0;
-  int64_t modified_ns_ = 0;
 };
 
 }  // namespace tandem::engine

@@ -83,7 +83,7 @@ void tell(const Process& process, IoMessage message) {
 }
 
 // Loads and runs until drained. An error means that the engine never became ready.
-Result<void> serve(const Process& process, const Result<GgufFile>& file) {
+Result<void> serve(const Process& process, Result<GgufFile>& file) {
   if (!file.ok()) return file.error();
   const SteadyTime begun = process.clock.now();
   TRY_ASSIGN(const auto loaded, LoadedModel::load(*file, process.options, process.clock));
@@ -102,13 +102,17 @@ Result<void> serve(const Process& process, const Result<GgufFile>& file) {
              .ledger = loaded->ledger,
              .inbox = process.loop_inbox,
              .io = process.io_inbox,
-             .clock = process.clock},
+             .clock = process.clock,
+             .planner = loaded.get()},
             {.context_tokens = loaded->facts.context_tokens_max,
              .slots = process.options.slots,
              .queue_max = process.options.queue_max,
-             .batch_tokens = limits.rows_max,
+             .batch_tokens = process.options.batch_tokens,
              .chunk_tokens = LoadedModel::kChunkTokens,
-             .seed = seed});
+             .seed = seed,
+             .commit = process.options.commit != 0,
+             .weights_mapped_bytes = loaded->weights_mapped_bytes,
+             .mask_bytes = LoadedModel::mask_bytes()});
   ConstraintCache constraints(loaded->text->token_trie());
   const PrepareWorkers workers(
       {.text = *loaded->text,
@@ -126,6 +130,11 @@ Result<void> serve(const Process& process, const Result<GgufFile>& file) {
                               .facts = loaded->facts}});
   loop.run();
   return {};
+}
+
+LoadMode load_mode(const EngineOptions& options) {
+  if (options.load == "direct") return LoadMode::direct;
+  return options.load == "mapped" ? LoadMode::mapped : preferred_load_mode(options.model);
 }
 
 int fail_start(const Error& error) {
@@ -146,7 +155,7 @@ int run_engine(const EngineOptions& options) {
   if (!instance.ok()) return fail_start(instance.error());
   const SystemClock clock;
   // Opening reads the header only, so the first welcome can already name the weights.
-  const auto file = GgufFile::open(options.model);
+  auto file = GgufFile::open(options.model, {.load = load_mode(options)});
 
   LoopInbox loop_inbox(kLoopInboxMax);
   IoInbox io_inbox(kIoInboxMax);

@@ -68,14 +68,14 @@ std::string text_or_empty(const GgufMetadata& metadata, std::string_view key) {
 
 }  // namespace
 
-Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
+Result<std::unique_ptr<LoadedModel>> LoadedModel::load(GgufFile& file,
                                                        const EngineOptions& options,
                                                        const Clock& clock) {
-  auto loaded = std::make_unique<LoadedModel>(Key{});
+  auto loaded = std::make_unique<LoadedModel>(Key{}, options);
   TRY_ASSIGN(loaded->text, ModelText::load(file.metadata(), clock));
-  TRY_ASSIGN(loaded->model, Model::load(file));
+  TRY_ASSIGN(const auto shapes, Model::load(file));  // its weights may not be there yet
   const auto tokens = static_cast<int64_t>(loaded->text->tokenizer().token_count());
-  const int64_t rows = loaded->model->config().vocab;
+  const int64_t rows = shapes->config().vocab;
   if (tokens > rows) {  // a token without an embedding could be asked for
     return make_error(Errc::corrupt, "the tokenizer has " + std::to_string(tokens) +
                                          " tokens, the embedding " + std::to_string(rows) +
@@ -83,11 +83,13 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(const GgufFile& file,
   }
   loaded->step_limits = step_limits_from(options);
   TRY_ASSIGN(const budget::PlanInput input,
-             plan_input(*loaded->model, loaded->text->memory_bytes(), options));
+             plan_input(*shapes, loaded->text->memory_bytes(), options));
   log::info("memory plan: " + budget::plan_text(budget::make_plan(input)));
   if (options.memory_limit_bytes > 0) {
     TRY(budget::check_plan(input, options.memory_limit_bytes));
   }
+  TRY(loaded->read_tensors(file, input, clock));
+  TRY_ASSIGN(loaded->model, Model::load(file));
   TRY(loaded->allocate(options, input));
   loaded->fill_facts(file, options);
   return loaded;
@@ -120,12 +122,45 @@ Result<budget::PlanInput> LoadedModel::plan_input(const Model& model, int64_t to
   return input;
 }
 
+Result<void> LoadedModel::read_tensors(GgufFile& file, const budget::PlanInput& input,
+                                       const Clock& clock) {
+  ledger.set_limit(budget::Tag::weights, input.weights_bytes);
+  TRY_ASSIGN(weights, ledger.reserve(budget::Tag::weights, input.weights_bytes));
+  const bool mapped = file.load_mode() == LoadMode::mapped;
+  weights_mapped_bytes = mapped ? input.weights_bytes : 0;
+  const SteadyTime begun = clock.now();
+  TRY(file.read_tensors());
+  const double seconds = std::chrono::duration<double>(clock.now() - begun).count();
+  std::string line = "weights: " + std::to_string(input.weights_bytes >> 20) + " MiB, " + file.load_note();
+  if (!mapped) {
+    const double rate = static_cast<double>(input.weights_bytes >> 20) / std::max(seconds, 1e-6);
+    line += ", " + std::to_string(static_cast<int64_t>(seconds * 1000)) + " ms, " +
+            std::to_string(static_cast<int64_t>(rate)) + " MiB/s";
+  }
+  log::info(line);
+  return {};
+}
+
 Result<void> LoadedModel::allocate(const EngineOptions& options,
                                    const budget::PlanInput& input) {
-  TRY_ASSIGN(weights, ledger.reserve(budget::Tag::weights, input.weights_bytes));
+  ledger.set_limit(budget::Tag::kv, input.kv_bytes);
+  ledger.set_limit(budget::Tag::recurrent_state,
+                   input.slots * input.recurrent_bytes_per_sequence);
+  ledger.set_limit(budget::Tag::workspace, input.workspace_bytes + input.mask_bytes);
+  ledger.set_limit(budget::Tag::tokenizer, input.tokenizer_bytes);
+  const Commit commit = options.commit != 0 ? Commit::now : Commit::at_first_use;
+  step_limits.commit = commit;
   TRY_ASSIGN(tokenizer, ledger.reserve(budget::Tag::tokenizer, input.tokenizer_bytes));
   const StateShape shape = model->state_shape(options.context_tokens);
-  TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes));
+  TRY_ASSIGN(store,
+             StateStore::create(ledger, shape, input.kv_bytes, kExtentBytesDefault, commit));
+  if (commit == Commit::now) TRY(store->keep_states(options.slots));
+  TRY(make_scratch(options));
+  TRY_ASSIGN(step, Step::create(*model, *store, *compute, ledger, step_limits));
+  return {};
+}
+
+Result<void> LoadedModel::make_scratch(const EngineOptions& options) {
   TRY_ASSIGN(const kernels::Isa isa, kernels::isa_choose());
   TRY_ASSIGN(scratch, ledger.reserve(budget::Tag::workspace, scratch_bytes(*model, options)));
   TRY_ASSIGN(masks, ledger.reserve(budget::Tag::workspace, kMaskBytes));
@@ -133,8 +168,19 @@ Result<void> LoadedModel::allocate(const EngineOptions& options,
       kernels::ComputeOptions{.threads = static_cast<int>(threads_of(options)),
                               .isa = isa,
                               .scratch_bytes_per_thread = Step::scratch_bytes_per_thread(*model)});
-  TRY_ASSIGN(step, Step::create(*model, *store, *compute, ledger, step_limits));
   return {};
+}
+
+int64_t LoadedModel::mask_bytes() { return kMaskBytes; }
+
+Result<budget::PlanInput> LoadedModel::plan_budgets(const Budgets& budgets) const {
+  EngineOptions other = options_;
+  other.kv_bytes = budgets.kv_bytes;
+  other.slots = budgets.slots;
+  other.batch_tokens = budgets.batch_tokens;
+  TRY_ASSIGN(budget::PlanInput input, plan_input(*model, text->memory_bytes(), other));
+  if (options_.memory_limit_bytes > 0) TRY(budget::check_plan(input, options_.memory_limit_bytes));
+  return input;
 }
 
 void LoadedModel::fill_facts(const GgufFile& file, const EngineOptions& options) {

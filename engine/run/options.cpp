@@ -36,6 +36,8 @@ const std::vector<Flag>& flags() {
       {"--memory-limit", &EngineOptions::memory_limit_bytes, 0, kBytesMax},
       {"--quantum-us", &EngineOptions::quantum_us, 0, 1'000'000},
       {"--drain-timeout", &EngineOptions::drain_timeout_s, 0, 86'400},
+      {"--load", &EngineOptions::load},
+      {"--commit", &EngineOptions::commit, 0, 1},
       {"--log-level", &EngineOptions::log_level},
   };
   return table;
@@ -86,6 +88,10 @@ Result<void> check(const EngineOptions& options) {
   if (options.name.empty()) return missing("--name");
   if (options.socket.empty() == (options.listen_fd < 0)) {
     return make_error(Errc::invalid_argument, "exactly one of --socket and --listen-fd is required");
+  }
+  if (options.load != "auto" && options.load != "direct" && options.load != "mapped") {
+    return make_error(Errc::invalid_argument,
+                      "--load: \"" + options.load + "\" is none of auto, direct, mapped");
   }
   if (options.log_level != "debug" && options.log_level != "info" &&
       options.log_level != "warning" && options.log_level != "error") {
@@ -151,6 +157,10 @@ usage: tandem-engine --model FILE --name NAME (--socket PATH | --listen-fd N) [f
   --memory-limit BYTES refuse to load when the memory plan exceeds it (default: no limit)
   --quantum-us N       longest unit of a step between two looks at the lease (default 0: whole steps)
   --drain-timeout S    seconds that running requests get after SIGTERM (default 30)
+  --load MODE          direct: weights are read past the page cache into memory; mapped: pages of the
+                       file; auto (default): direct, but mapped where the file lies in memory already
+  --commit 0|1         1 (default): KV, states and workspace are resident when the load ends, so that
+                       MemAvailable shows them; 0: they become so as they are used
   --log-level LEVEL    debug, info, warning or error (default info)
   --describe FILE      print what a memory plan needs to know of the file, as JSON, and exit
   --version            print the version and exit

@@ -10,6 +10,7 @@ namespace tandem_tests {
 
 using tandem::Result;
 using tandem::engine::GgufFile;
+using tandem::engine::LoadMode;
 using tandem::engine::LogitsFor;
 using tandem::engine::Model;
 using tandem::engine::StateStore;
@@ -18,7 +19,10 @@ using tandem::engine::StepLimits;
 
 Result<std::unique_ptr<ModelFixture>> ModelFixture::open(const std::string& path,
                                                          const ModelFixtureOptions& options) {
-  TRY_ASSIGN(GgufFile file, GgufFile::open(path));
+  const char* load = std::getenv("TANDEM_TEST_LOAD");
+  const bool direct = load != nullptr && std::string(load) == "direct";
+  TRY_ASSIGN(GgufFile file, GgufFile::open(path, {.load = direct ? LoadMode::direct : LoadMode::mapped}));
+  TRY(file.read_tensors());
   return make(std::move(file), options);
 }
 

@@ -29,6 +29,7 @@ struct ModelFixtureOptions {
 
 class ModelFixture {
  public:
+  // Mapped, or read past the page cache when TANDEM_TEST_LOAD is "direct".
   static tandem::Result<std::unique_ptr<ModelFixture>> open(const std::string& path,
                                                             const ModelFixtureOptions& options);
   static tandem::Result<std::unique_ptr<ModelFixture>> make(tandem::engine::GgufFile file,

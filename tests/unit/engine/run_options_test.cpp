@@ -21,6 +21,12 @@ TEST_CASE("options: flags, suffixes and defaults") {
   CHECK(o->slots == 7);
   CHECK(o->batch_tokens == 512);
   CHECK(o->listen_fd == -1);
+  CHECK(o->load == "auto");
+  CHECK(o->commit == 1);
+  const auto p = parse({"--model", "m", "--name", "n", "--socket", "s", "--load", "mapped", "--commit", "0"});
+  REQUIRE(p.ok());
+  CHECK(p->load == "mapped");
+  CHECK(p->commit == 0);
 }
 
 TEST_CASE("options: wrong usage names the flag") {
@@ -34,6 +40,8 @@ TEST_CASE("options: wrong usage names the flag") {
       {{"--model", "m", "--name", "n", "--socket", "s", "--kv", "-1"}, "--kv"},
       {{"--model", "m", "--name", "n", "--socket", "s", "--kv", "99999999999G"}, "--kv"},
       {{"--model", "m", "--name", "n", "--socket", "s", "--log-level", "loud"}, "--log-level"},
+      {{"--model", "m", "--name", "n", "--socket", "s", "--load", "fast"}, "--load"},
+      {{"--model", "m", "--name", "n", "--socket", "s", "--commit", "2"}, "--commit"},
       {{"--model"}, "--model"},
       {{"--frobnicate", "1"}, "--frobnicate"},
   };
@@ -49,7 +57,7 @@ TEST_CASE("options: wrong usage names the flag") {
 TEST_CASE("options: every flag stands in the help text") {
   for (const char* flag : {"--model", "--name", "--socket", "--listen-fd", "--config-hash",
                            "--context", "--slots", "--kv", "--threads", "--batch-tokens",
-                           "--queue", "--memory-limit", "--quantum-us", "--drain-timeout",
+                           "--queue", "--load", "--commit", "--memory-limit", "--quantum-us", "--drain-timeout",
                            "--log-level", "--version", "--help"}) {
     CHECK(engine_help_text().find(flag) != std::string_view::npos);
   }
