@@ -256,9 +256,20 @@ Result<BudgetRecord> BudgetKeeper::wanted(const BudgetOrder& order) const {
 
 Result<BudgetKeeper::Planned> BudgetKeeper::plan_change(Role role, const BudgetRecord& record) const {
   TRY_ASSIGN(const BoxFacts now, facts());
+  // Four questions, most of them the same: each costs a process that reads a file's vocabulary.
+  std::map<std::string, Json> described;
+  const Describer once = [&](const DescribeQuestion& question) -> Result<Json> {
+    std::string key = question.file;
+    for (const int64_t number : {question.slots, question.context_tokens, question.batch_tokens, question.threads}) {
+      key += '\0' + std::to_string(number);
+    }
+    const auto known = described.find(key);
+    if (known != described.end()) return known->second;
+    TRY_ASSIGN(Json answer, parts_.describe(question));
+    return described.emplace(std::move(key), std::move(answer)).first->second;
+  };
   const auto plan = [&](const ModelBudget& budget) -> Result<budget::BoxPlan> {
-    TRY_ASSIGN(const budget::BoxInput input,
-               describe_box(facts_with(role, budget, now), parts_.describe));
+    TRY_ASSIGN(const budget::BoxInput input, describe_box(facts_with(role, budget, now), once));
     return budget::plan_box(input, plan_role(role));
   };
   TRY_ASSIGN(const budget::BoxPlan before, plan(record.before.values));

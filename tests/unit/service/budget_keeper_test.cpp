@@ -271,6 +271,34 @@ TEST_CASE("budget set: an unreadable model file is an error that names it") {
   CHECK(failed.error().message.find("gone") != std::string::npos);
 }
 
+TEST_CASE("budget set: each file is described once a question, and again when the question changes") {
+  World world;
+  int asked = 0;
+  const auto start = BudgetKeeper::resolve(world.config, world.book, world.clock).value();
+  BudgetKeeper keeper({.configured = world.config,
+                       .book = world.book,
+                       .target = world.target,
+                       .clock = world.clock,
+                       .describe = [&](const DescribeQuestion& question) {
+                         ++asked;
+                         return World::describe(question);
+                       },
+                       .host = [&] { return Result<budget::HostFacts>(world.host); },
+                       .held = [](int64_t) { return int64_t{0}; }},
+                      start);
+  const auto wish = [&](const char* name, int64_t value) {
+    const BudgetOrder order{.role = Role::optional_model,
+                            .wish = read_budget_wish(Json::object({{name, value}})).value(),
+                            .undo = std::nullopt,
+                            .dry_run = true};
+    REQUIRE(keeper.carry_out(order).ok());
+    return std::exchange(asked, 0);
+  };
+  CHECK(wish("kv", 9 * kGib) == 2);
+  CHECK(wish("slots", 5) == 3);
+  CHECK(wish("prompt_tokens_max", 100) == 0);
+}
+
 TEST_CASE("budget set: the same again changes nothing") {
   World world;
   REQUIRE(flag(world.set(10 * kGib).value(), "applied"));
