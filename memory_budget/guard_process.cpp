@@ -236,10 +236,14 @@ void GuardProcess::signal_pinned(const Pinned& pinned, int signal_number) noexce
     for_group(pinned.tenant, signal_number);
     return;
   }
-  if (send(kToGroup)) return;
+  if (send(kToGroup)) {
+    if (signal_number == SIGKILL) reaper_.release(pinned.pidfd.get());
+    return;
+  }
   if (errno == EINVAL) {
     const bool leader = send(0);
     const int error = errno;
+    if (leader && signal_number == SIGKILL) reaper_.release(pinned.pidfd.get());
     for_group(pinned.tenant, signal_number);
     if (leader || error == ESRCH) return;
   } else if (errno == ESRCH) {

@@ -17,6 +17,7 @@
 #include "memory_budget/guard_blackbox.h"
 #include "memory_budget/guard_page.h"
 #include "memory_budget/guard_page_file.h"
+#include "memory_budget/guard_reaper.h"
 #include "memory_budget/probe.h"
 
 namespace tandem::budget {
@@ -71,6 +72,7 @@ class GuardProcess {
 
   HostProbe probe_;
   std::unique_ptr<BlackBox> blackbox_;
+  GuardReaper reaper_;
   GuardPageMapping page_;
   Fd claim_;
   std::string root_;

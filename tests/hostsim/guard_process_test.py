@@ -431,7 +431,7 @@ def it_does_not_grow():
         w.available(60 - i)
         time.sleep(0.1)
     check(private() <= before, f"no page more after three seconds ({before} kB)")
-    check(private() < 16384, "and small")
+    check(private() < 4096, "and small")
     w.end()
 
 
