@@ -72,6 +72,7 @@ Result<std::unique_ptr<LoadedModel>> LoadedModel::load(GgufFile& file,
                                                        const EngineOptions& options,
                                                        const Clock& clock) {
   auto loaded = std::make_unique<LoadedModel>(Key{}, options);
+  if (options.fail_tag) loaded->ledger.fail_next(*options.fail_tag);
   TRY_ASSIGN(loaded->text, ModelText::load(file.metadata(), clock));
   TRY_ASSIGN(const auto shapes, Model::load(file));  // its weights may not be there yet
   const auto tokens = static_cast<int64_t>(loaded->text->tokenizer().token_count());

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "memory_budget/ledger.h"
 
 namespace tandem::engine {
 
@@ -30,6 +32,7 @@ struct EngineOptions {
   std::string load = "auto";      // how weights come: auto, direct or mapped
   int64_t commit = 1;             // 1: KV, states and workspace are resident from the load on
   std::string log_level = "info";
+  std::optional<budget::Tag> fail_tag;  // no flag, for tests: the first reservation of it is refused
   bool help = false;
   bool version = false;
 };

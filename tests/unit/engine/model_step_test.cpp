@@ -124,6 +124,56 @@ TEST_CASE("step: workspace is reserved once, and its size is known before") {
   CHECK(refused.error().code == Errc::too_large);
 }
 
+// 60 tokens in steps of odd sizes; between them KV and workspace change when `resized`. All logits.
+std::vector<float> logits_of(const RandomModelSpec& spec, bool resized) {
+  auto fixture = make_fixture(spec);
+  auto other = fixture->store->create_sequence().value();
+  auto sequence = fixture->store->create_sequence().value();
+  REQUIRE(other->reserve_tokens(32).ok());  // so that the other one's pages are not the first
+  const auto tokens = random_tokens(spec, 60);
+  std::vector<float> all;
+  size_t done = 0;
+  for (int turn = 0; done < tokens.size(); ++turn) {
+    if (resized && turn == 2) other->reset();
+    if (resized && turn >= 2) {
+      const int64_t used = fixture->store->pool().counts().owned;
+      const int64_t pages[] = {used, 9, used + 1, 40, used};
+      REQUIRE(fixture->store->resize(pages[turn % 5]).ok());
+      if (used == pages[turn % 5]) REQUIRE(fixture->store->resize(used + 1).ok());
+      REQUIRE(fixture->step->resize({.rows_max = 8 + turn, .logit_rows_max = 1 + turn % 3, .items_max = 2}).ok());
+    }
+    const size_t count = std::min<size_t>(static_cast<size_t>(3 + turn % 5), tokens.size() - done);
+    const StepItem item = {sequence.get(), std::span(tokens).subspan(done, count), LogitsFor::last};
+    REQUIRE(fixture->step->begin({&item, 1}).ok());
+    fixture->step->run_all();
+    const auto row = fixture->step->logits(0);
+    all.insert(all.end(), row.begin(), row.end());
+    fixture->step->finish();
+    done += count;
+  }
+  return all;
+}
+
+TEST_CASE("step: KV and workspace that change between steps change no bit") {
+  for (const char* family : {"llama", "qwen35"}) {
+    const RandomModelSpec spec = {.family = family, .layers = 4};
+    CHECK(logits_of(spec, false) == logits_of(spec, true));
+  }
+}
+
+TEST_CASE("step: a refused resize leaves workspace and limits as they were") {
+  auto fixture = make_fixture({});
+  const int64_t held = fixture->ledger.held_total();
+  fixture->ledger.fail_next(tandem::budget::Tag::workspace);
+  REQUIRE_FALSE(fixture->step->resize({.rows_max = 99, .logit_rows_max = 9, .items_max = 3}).ok());
+  CHECK(fixture->ledger.held_total() == held);
+  CHECK(fixture->step->limits().rows_max == 16);
+  REQUIRE(fixture->step->resize({.rows_max = 4, .logit_rows_max = 1, .items_max = 1}).ok());
+  CHECK(fixture->ledger.held_total() < held);
+  CHECK(fixture->ledger.held(tandem::budget::Tag::workspace) ==
+        Step::workspace_bytes(*fixture->model, fixture->step->limits()));
+}
+
 TEST_CASE("step: an abandoned step leaves a plain sequence as it was") {
   auto fixture = make_fixture({});
   auto sequence = fixture->store->create_sequence().value();
