@@ -356,7 +356,7 @@ class Acceptance:
 def make_classes(long, only):
     for name, file, thinks, syntax in MODELS:
         if name in only if only else long or name == "tiny":
-            made = type(f"Acceptance_{name}", (Acceptance, unittest.TestCase), {
+            made = type("Acceptance_" + name.translate({ord(c): "_" for c in ".-"}), (Acceptance, unittest.TestCase), {
                 "name": name, "file": file, "thinks": thinks, "syntax": syntax})
             globals()[made.__name__] = made
 

@@ -68,6 +68,17 @@ class AnthropicTest(unittest.TestCase):
                 types.append(event.type)
             return stream.get_final_message(), types
 
+    # --- Models ---
+
+    def test_models(self):
+        models = list(self.client.models.list())
+        self.assertEqual(["tiny", "tiny2"], [model.id for model in models])
+        self.assertEqual({"model"}, {model.type for model in models})
+        self.assertGreater(models[0].created_at.year, 2000)
+        self.assertEqual("tiny2", self.client.models.retrieve("tiny2").display_name)
+        with self.assertRaises(anthropic.NotFoundError):
+            self.client.models.retrieve("no-such-model")
+
     # --- Answers ---
 
     def test_create(self):
