@@ -13,6 +13,7 @@ namespace {
 constexpr auto kResizeLimit = std::chrono::seconds(60);  // touching many GiB of new pages takes a while
 constexpr auto kCommandLimit = std::chrono::seconds(10);
 constexpr int kPollMs = 100;
+constexpr auto kSettled = std::chrono::seconds(3);
 constexpr int64_t kHistoryMax = 10'000;
 
 // Between the first sign of a start and ready, or of a stop and its end.
@@ -69,13 +70,14 @@ Result<void> SupervisorBudgets::restart(Role role) {
     return make_error(Errc::unavailable, "the supervisor is busy");
   }
   const auto end = std::chrono::steady_clock::now() + restart_limit_;
+  auto moved = std::chrono::steady_clock::now();
   while (true) {
     const Status now = status(role);
     if (now.state == ModelState::ready) return {};
-    const bool over = std::chrono::steady_clock::now() > end || supervisor_.draining();
-    const bool settled = now.state == ModelState::failed || now.state == ModelState::stopped ||
-                         now.state == ModelState::backoff;
-    if (over || settled) {
+    const auto time = std::chrono::steady_clock::now();
+    if (is_moving(now.state)) moved = time;
+    // Stopped, failed, or waiting for memory that may never come: not this command's to wait for.
+    if (time > end || time - moved > kSettled || supervisor_.draining()) {
       return make_error(Errc::unavailable, std::string("the model is ") + model_state_name(now.state) +
                                                (now.message.empty() ? "" : ": " + now.message));
     }

@@ -58,6 +58,29 @@ TEST_CASE("budget target: what waits is said, what is refused keeps its reason")
   CHECK(target.resize(Role::optional_model, wanted).error().code == Errc::unavailable);
 }
 
+TEST_CASE("budget target: a restart is waited for, and one that does not come back is told with its reason") {
+  World world;
+  world.config.engines.restarts = 0;
+  world.launcher = make_child_launcher();
+  const SystemClock clock;
+  Supervisor supervisor(world.config, *world.launcher, clock, [] {});
+  supervisor.start();
+  SupervisorBudgets target(supervisor, std::chrono::seconds(30));
+  const auto ready = [&](Role role) { return target.status(role).state == ModelState::ready; };
+  const auto end = soon(std::chrono::seconds(20));
+  while (!ready(Role::default_model) || !ready(Role::optional_model)) {
+    REQUIRE(std::chrono::steady_clock::now() < end);
+  }
+  const int64_t pid = target.status(Role::optional_model).pid;
+  CHECK(target.restart(Role::optional_model).ok());
+  CHECK(target.status(Role::optional_model).pid != pid);
+  write_script(world.dir.path() + "/optional.script", "load_ms 300\nload_fail no memory\n");
+  const auto failed = target.restart(Role::optional_model);
+  REQUIRE_FALSE(failed.ok());
+  CHECK(failed.error().message.find("no memory") != std::string::npos);
+  supervisor.stop(false);
+}
+
 TEST_CASE("budget book: records come back newest first, through a restart; broken ones are left out") {
   const TempDir dir;
   const std::string path = dir.path() + "/tandem.db";
