@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "service/incident_commands.h"
 #include "service/version.h"
 
 namespace tandem::service {
@@ -106,6 +107,10 @@ Result<Json> AdminCommands::run(const std::string& command, const Json& request,
   if (command == "key.add") return key_add(request);
   if (command == "key.list") return key_list();
   if (command == "key.revoke") return key_revoke(request);
+  if (command == "incident.list") {
+    return list_incidents(services_.incidents, services_.clock, request);
+  }
+  if (command == "incident.ack") return acknowledge_incident(services_.incidents, request);
   if (command == "config.show") return config_show();
   if (command.starts_with("budget.")) return budget(command, request, peer);
   if (command == "plan.facts") {
@@ -136,10 +141,14 @@ Result<Json> AdminCommands::status() {
   const auto uptime = std::chrono::duration_cast<std::chrono::seconds>(services_.clock.now() - started_);
   const ModelState first = services_.supervisor.tenants()[0]->status().state;
   const bool draining = services_.supervisor.draining();
+  const StoreHealth health = services_.store.health();
   Json store = Json::object();
   store.set("records_written", services_.store.counters().records_written.load())
       .set("records_dropped", services_.store.counters().records_dropped.load())
-      .set("queue", static_cast<int64_t>(services_.store.queued()));
+      .set("records_waiting", services_.store.counters().records_waiting.load())
+      .set("queue", static_cast<int64_t>(services_.store.queued()))
+      .set("writable", health.writable)
+      .set("reason", health.writable ? "" : health.reason);
   Json out = Json::object();
   out.set("version", std::string(kVersion))
       .set("pid", int64_t{::getpid()})
@@ -151,6 +160,7 @@ Result<Json> AdminCommands::status() {
       .set("streams_max", services_.config.limits.streams)
       .set("models", models(false))
       .set("memory", pressure_json(services_.pressure()))
+      .set("incidents_open", static_cast<int64_t>(services_.incidents.open_count()))
       .set("store", std::move(store));
   return out;
 }

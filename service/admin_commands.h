@@ -12,6 +12,7 @@
 #include "service/admin_server.h"
 #include "service/budget_keeper.h"
 #include "service/config.h"
+#include "service/incident_keeper.h"
 #include "service/key_ring.h"
 #include "service/pressure.h"
 #include "service/store/store.h"
@@ -28,6 +29,7 @@ class AdminCommands {
     KeyRing& keys;
     Store& store;
     BudgetKeeper& budgets;
+    IncidentKeeper& incidents;
     std::string address;                      // "http://127.0.0.1:8080"
     std::function<Pressure()> pressure;       // of the host's memory
     std::function<int64_t()> active_answers;  // of the HTTP layer

@@ -24,6 +24,7 @@
 #include "service/guard_watch.h"
 #include "service/http/server.h"
 #include "service/incident_keeper.h"
+#include "service/incident_watch.h"
 #include "service/key_ring.h"
 #include "service/launcher.h"
 #include "service/memory_floors.h"
@@ -132,6 +133,7 @@ class App {
   std::unique_ptr<SupervisorBudgets> budget_target_;
   std::unique_ptr<BudgetKeeper> budgets_;
   std::unique_ptr<GuardWatch> watch_;
+  std::unique_ptr<IncidentWatch> incident_watch_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<AdminCommands> commands_;
@@ -151,6 +153,7 @@ Result<void> App::start() {
   watch_->start();  // a host in trouble is known before an engine starts
   supervisor_->start();
   budgets_->start();
+  incident_watch_->start();
   log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
   return {};
 }
@@ -209,6 +212,11 @@ Result<void> App::build_models() {
   if (config_.optional_model.has_value()) names.push_back(config_.optional_model->name);
   records_ = std::make_unique<RecordKeeper>(metrics_, *store_, names);
   register_model_metrics(metrics_, *supervisor_, *store_);
+  incident_watch_ = std::make_unique<IncidentWatch>(
+      IncidentWatch::Options{.state_dir = config_.server.state_dir,
+                             .root = "",
+                             .silence_limit = config_.engines.silence_deadline},
+      *store_, *supervisor_, *incidents_, clock_);
   return {};
 }
 
@@ -275,7 +283,10 @@ Result<void> App::start_http() {
                                                     .records = *records_,
                                                     .metrics = metrics_,
                                                     .responses = store_.get(),
-                                                    .memory = [this] { return pressure_brief_json(watch_->pressure()); }});
+                                                    .memory = [this] { return pressure_brief_json(watch_->pressure()); },
+                                                    .troubles = [this] {
+                                                      return incidents_->open_kinds(Severity::error);
+                                                    }});
   return http_->start(std::move(listeners));
 }
 
@@ -287,6 +298,7 @@ Result<void> App::start_admin() {
       .keys = *keys_,
       .store = *store_,
       .budgets = *budgets_,
+      .incidents = *incidents_,
       .address = address_,
       .pressure = [this] { return watch_->pressure(); },
       .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
@@ -336,6 +348,7 @@ void App::stop() {
     systemd::notify_watchdog();
   }
   http_->stop();
+  incident_watch_.reset();
   supervisor_->stop(config_.engines.outlive);
   budgets_->stop();  // a restart that it waits for has ended with the supervisor
   watch_->stop(config_.engines.outlive);  // last: the guard watches over the stop too

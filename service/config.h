@@ -61,6 +61,7 @@ struct EnginesConfig {
   int64_t restarts = 3;
   Duration restart_window = std::chrono::minutes(10);
   Duration restart_backoff = std::chrono::seconds(1);
+  Duration silence_deadline = std::chrono::seconds(60);
 };
 
 // Floors of available memory (rule U11); 0: from the box's memory. See service/memory_floors.h.

@@ -112,6 +112,9 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
       {"restart_window", &E::restart_window, duration, "see restarts", kSecond, 24 * kHour},
       {"restart_backoff", &E::restart_backoff, duration,
        "wait before the first restart; doubles with each further one", 10, kHour},
+      {"silence_deadline", &E::silence_deadline, duration,
+       "a ready engine that answers no question for so long is an incident (docs/incidents.md); 0s: never",
+       0, kHour},
   });
   return keys;
 }

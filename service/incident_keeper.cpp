@@ -290,6 +290,17 @@ void IncidentKeeper::tell_thread() {
   changed_.notify_all();
 }
 
+std::vector<std::string> IncidentKeeper::open_kinds(Severity at_least) const {
+  MutexLock lock(mutex_);
+  std::vector<std::string> out;
+  for (const auto& [key, open] : open_) {  // in the order of kinds
+    const IncidentFacts& facts = incident_facts(key.first);
+    if (facts.severity < at_least || (!out.empty() && out.back() == facts.name)) continue;
+    out.emplace_back(facts.name);
+  }
+  return out;
+}
+
 size_t IncidentKeeper::open_count() const {
   MutexLock lock(mutex_);
   return open_.size();

@@ -57,6 +57,8 @@ class IncidentKeeper final : public IncidentSink {
   [[nodiscard]] List list(const IncidentFilter& filter) TANDEM_EXCLUDES(mutex_);
   // The incident as it is then. Error: not_found, or the store's.
   Result<IncidentRow> acknowledge(int64_t id) TANDEM_EXCLUDES(mutex_);
+  // Names of the kinds of at least this severity that are open, each once.
+  [[nodiscard]] std::vector<std::string> open_kinds(Severity at_least) const TANDEM_EXCLUDES(mutex_);
   [[nodiscard]] size_t open_count() const TANDEM_EXCLUDES(mutex_);
   [[nodiscard]] bool is_open(IncidentKind kind, std::string_view model) const TANDEM_EXCLUDES(mutex_);
 

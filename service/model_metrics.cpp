@@ -72,6 +72,10 @@ void register_model_metrics(Metrics& metrics, Supervisor& supervisor, const Stor
         .set_total(store.counters().records_written);
     metrics.counter("tandem_records_dropped_total", "Request records lost to a full queue or an error", {})
         .set_total(store.counters().records_dropped);
+    set(metrics, "tandem_records_waiting", "Request records that wait for a database that can be written", {}, store.counters().records_waiting);
+    set(metrics, "tandem_store_writable", "1 while the database can be written", {}, store.health().writable ? 1 : 0);
+    metrics.counter("tandem_store_errors_total", "Writes that the database refused", {})
+        .set_total(store.counters().errors);
     metrics.counter("tandem_responses_stored_total", "Responses stored because a client asked for it", {})
         .set_total(store.counters().responses_written);
     metrics.counter("tandem_responses_not_stored_total", "Responses that could not be stored", {})

@@ -40,6 +40,8 @@ class ResponseStore {
 
   // The largest response that is kept; 0: none is.
   [[nodiscard]] virtual int64_t response_bytes_max() const = 0;
+  // False: what is handed to keep() now could not be stored.
+  [[nodiscard]] virtual bool can_keep() const { return true; }
   // Never blocks. True: whoever calls find() from now on gets it, as long as the limits leave it
   // and this process lives. False: too large, or the store is behind.
   virtual bool keep(StoredResponse response) = 0;

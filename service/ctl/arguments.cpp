@@ -148,7 +148,8 @@ std::string general_help(std::span<const CommandSpec> commands) {
          "\nThe socket is found from --socket, else --config, else TANDEM_ADMIN_SOCKET, else\n"
          "/etc/tandem/tandem.toml. tandemctl COMMAND --help shows the flags of a command.\n"
          "Exit codes: 0 done, 1 tandemd or the model said no, 2 wrong usage or configuration,\n"
-         "3 tandemd cannot be reached.\n";
+         "3 tandemd cannot be reached, 4 a warning was found, 5 something worse (doctor;\n"
+         "incidents --exit-code).\n";
 }
 
 std::string command_help(const CommandSpec& command) {

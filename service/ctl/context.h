@@ -10,7 +10,15 @@
 
 namespace tandem::service::ctl {
 
-enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreachable = 3 };
+// kWarned and kFoundFailure: doctor, and incidents --exit-code, found something to look at.
+enum ExitCode : int {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kUnreachable = 3,
+  kWarned = 4,
+  kFoundFailure = 5
+};
 
 class Context {
  public:

@@ -6,6 +6,8 @@
 
 #include "service/ctl/budget.h"
 #include "service/ctl/commands.h"
+#include "service/ctl/doctor.h"
+#include "service/ctl/incidents.h"
 #include "service/ctl/plan_input.h"
 #include "service/version.h"
 
@@ -50,6 +52,16 @@ std::vector<Command> make_commands() {
         {budget_undo_flags().begin(), budget_undo_flags().end()}},
        run_budget_undo},
       {{"budget history", "", 0, 0, "the changes of budgets: who, when, what", {}}, run_budget_history},
+      {{"incidents", "", 0, 0, "what went wrong on this box, and what to do about it",
+        {{"--open", "", "only what is still open"},
+         {"--since", "TIME", "only what was open in the last TIME, such as 2h or 7d"},
+         {"--limit", "N", "at most N of them, newest first (50)"},
+         {"--exit-code", "", "end with 4 or 5 when a listed one is open and not acknowledged"}}},
+       run_incidents},
+      {{"incidents ack", "ID", 1, 1, "mark an incident as seen", {}}, run_incidents_ack},
+      {{"doctor", "", 0, 0, "check this host, with or without a running tandemd; ends with the worst",
+        {{"--root", "DIR", "a host's files below another directory, such as a mounted disk"}}},
+       run_doctor},
       {{"key add", "NAME", 1, 1, "make an API key; it is shown once",
         {{"--scope", "SCOPE", "inference (default), admin, or inference,admin"}}},
        run_key_add},

@@ -12,6 +12,7 @@
 namespace tandem::service {
 namespace {
 
+constexpr int64_t kStoreRetryS = 30;
 constexpr const char* kItemRoute = "/v1/responses/{id}";
 
 // Where nothing is stored there is nothing to look up either.
@@ -61,6 +62,13 @@ std::variant<ResponseKeeping, wire::ApiError> plan_keeping(const HandlerContext&
   const int64_t bytes_max = store == nullptr ? 0 : store->response_bytes_max();
   if (bytes_max == 0) {
     return wire::api_error(400, "store_disabled", "this service stores no responses", "store");
+  }
+  if (!store->can_keep()) {
+    wire::ApiError error = wire::api_error(
+        503, "store_unavailable",
+        "responses cannot be stored at the moment; without store: true it is answered", "store");
+    error.retry_after_s = kStoreRetryS;
+    return error;
   }
   std::string items = std::move(earlier);
   items.pop_back();  // the bracket

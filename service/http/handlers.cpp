@@ -130,6 +130,14 @@ Answer handle_ready(const HandlerContext& context) {
     return not_ready("the default model is not ready");
   }
   Json body = Json::object().set("status", "ok");
+  // Degraded is still ready: it answers. Taking the box out of service would help nobody.
+  if (context.services.troubles) {
+    Json troubles = Json::array();
+    for (const std::string& trouble : context.services.troubles()) troubles.push_back(trouble);
+    if (!troubles.as_array().empty()) {
+      body.set("status", "degraded").set("troubles", std::move(troubles));
+    }
+  }
   // A host short of memory slows the optional model; that is worth knowing and no reason to stay away.
   if (context.services.memory) body.set("memory", context.services.memory());
   return json_answer(std::move(body));

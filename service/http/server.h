@@ -53,6 +53,8 @@ struct HttpServices {
   Metrics& metrics;
   ResponseStore* responses = nullptr;  // null: none can be stored
   std::function<Json()> memory;        // for /readyz: level and steps of shedding; empty: left out
+  // What is wrong with the box while it serves, as words of ours for /readyz; null: nothing ever is.
+  std::function<std::vector<std::string>()> troubles;
 };
 
 class HttpServer {

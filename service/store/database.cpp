@@ -73,6 +73,9 @@ Result<Database> Database::open(const std::string& path) {
   if (code != SQLITE_OK) return sqlite_error(handle, "open " + path);
   (void)::chmod(path.c_str(), 0600);
   sqlite3_busy_timeout(handle, 2000);
+  // One connection owns the file: the index of the log is in memory then. The one in a file could not
+  // be made on a full disk, and then not even keys could be read.
+  TRY(database.execute("PRAGMA locking_mode=EXCLUSIVE"));
   TRY(database.execute("PRAGMA journal_mode=WAL"));
   TRY(database.execute("PRAGMA foreign_keys=ON"));
   TRY(database.execute("PRAGMA trusted_schema=OFF"));

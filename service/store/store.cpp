@@ -87,7 +87,9 @@ std::optional<Store::Job> Store::next_job() {
   while (true) {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= expire_at_) expire_responses();
-    if (now >= retry_at_) retry();
+    // When something else could be written, what waits can be as well.
+    const bool failing = retry_at_ != SteadyTime::max();
+    if (failing ? now >= retry_at_ : !records_.empty() || !responses_.empty()) retry();
     if (closing_.load()) return queue_.pop();
     if (auto job = queue_.pop_until(std::min(expire_at_, retry_at_))) return job;
   }
@@ -102,8 +104,9 @@ void Store::expire_responses() {
 }
 
 void Store::retry() {
-  if (records_.empty()) return note_write(writer_->probe());
+  if (records_.empty() && responses_.empty()) return note_write(writer_->probe());
   write_records();
+  if (retry_at_ == SteadyTime::max() || records_.empty()) write_waiting_responses();
 }
 
 // What cannot be written now stays, the newest queue_max of it.
@@ -126,16 +129,41 @@ void Store::write_records() {
   counters_.records_waiting.store(static_cast<int64_t>(records_.size()));
 }
 
-void Store::write_response(const StoredResponse& response) {
-  queued_response_bytes_.fetch_sub(response.bytes());
+// Until it is written or lost it counts as queued: what waits is bounded with the rest.
+void Store::write_response(StoredResponse response) {
   const auto written = writer_->responses.add(writer_->database, response);
-  (written.ok() ? counters_.responses_written : counters_.responses_dropped).fetch_add(1);
   note_write(written);
+  if (!written.ok() && written.error().code == Errc::io) {
+    return responses_.push_back(std::move(response));
+  }
+  queued_response_bytes_.fetch_sub(response.bytes());
+  (written.ok() ? counters_.responses_written : counters_.responses_dropped).fetch_add(1);
+}
+
+void Store::write_waiting_responses() {
+  for (StoredResponse& response : std::exchange(responses_, {})) write_response(std::move(response));
+}
+
+Result<StoredResponse> Store::find_response(const std::string& id, const std::string& key_id) {
+  for (const StoredResponse& response : responses_) {
+    if (response.id == id && response.key_id == key_id) return response;
+  }
+  return writer_->responses.find(id, key_id, unix_seconds());
+}
+
+Result<void> Store::remove_response(const std::string& id, const std::string& key_id) {
+  for (auto at = responses_.begin(); at != responses_.end(); ++at) {
+    if (at->id != id || at->key_id != key_id) continue;
+    queued_response_bytes_.fetch_sub(at->bytes());
+    responses_.erase(at);
+    return {};
+  }
+  return writer_->responses.remove(writer_->database, id, key_id);
 }
 
 void Store::do_job(Job& job) {
   std::visit(Overloaded{[](RequestRecord&) {},
-                        [&](StoredResponse& response) { write_response(response); },
+                        [&](StoredResponse& response) { write_response(std::move(response)); },
                         [&](LearnedRow& row) {
                           const auto written = writer_->learned.put(writer_->database, row);
                           note_write(written);
@@ -166,7 +194,9 @@ void Store::run() {
     job = next_job();
   }
   write_records();
+  write_waiting_responses();
   counters_.records_dropped.fetch_add(static_cast<int64_t>(records_.size()));
+  counters_.responses_dropped.fetch_add(static_cast<int64_t>(responses_.size()));
 }
 
 template <typename T>
@@ -229,14 +259,12 @@ bool Store::keep(StoredResponse response) {
 }
 
 Result<StoredResponse> Store::find(std::string id, std::string key_id) {
-  return ask<StoredResponse>(Access::reads, [&](Writer& w) {
-    return w.responses.find(id, key_id, unix_seconds());
-  });
+  return ask<StoredResponse>(Access::reads,
+                             [&](Writer&) { return find_response(id, key_id); });
 }
 
 Result<void> Store::remove(std::string id, std::string key_id) {
-  return ask<void>(Access::writes,
-                   [&](Writer& w) { return w.responses.remove(w.database, id, key_id); });
+  return ask<void>(Access::writes, [&](Writer&) { return remove_response(id, key_id); });
 }
 
 Result<void> Store::put_incidents(const std::vector<IncidentRow>& rows) {

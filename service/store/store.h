@@ -7,8 +7,9 @@
 // with it.
 //
 // While the file cannot be written (disk full, read-only, broken) everything that only reads goes on;
-// what must be written fails with the reason, but records wait in memory, as many as queue_max, and are
-// written once it works again, which is tried every second. health() says how it stands.
+// what must be written fails with the reason, but records wait in memory, as many as queue_max, and
+// responses that were promised already; they are written once it works again, which is tried every
+// second. health() says how it stands.
 //
 // Any thread, after open(). Errors: io, corrupt; unavailable when the queue is full.
 #pragma once
@@ -81,6 +82,7 @@ class Store final : public ResponseStore, public IncidentStore {
   Result<int64_t> record_count();
 
   [[nodiscard]] int64_t response_bytes_max() const override;
+  [[nodiscard]] bool can_keep() const override { return health().writable; }
   bool keep(StoredResponse response) override;
   [[nodiscard]] Result<StoredResponse> find(std::string id, std::string key_id) override;
   Result<void> remove(std::string id, std::string key_id) override;
@@ -127,7 +129,10 @@ class Store final : public ResponseStore, public IncidentStore {
   std::optional<Job> next_job();
   void do_job(Job& job);
   void write_records();
-  void write_response(const StoredResponse& response);
+  void write_response(StoredResponse response);
+  void write_waiting_responses();
+  Result<StoredResponse> find_response(const std::string& id, const std::string& key_id);
+  Result<void> remove_response(const std::string& id, const std::string& key_id);
   void expire_responses();
   void retry();
   // Takes the outcome of a write into the health.
@@ -145,6 +150,7 @@ class Store final : public ResponseStore, public IncidentStore {
   SteadyTime expire_at_{};
   SteadyTime retry_at_ = SteadyTime::max();  // max: the file can be written
   std::vector<RequestRecord> records_;       // to be written; they wait here while it cannot
+  std::vector<StoredResponse> responses_;    // were promised, and could not be written yet
 
   BoundedQueue<Job> queue_;
   std::unique_ptr<Writer> writer_;

@@ -1,5 +1,8 @@
 // Incidents, budget history and learned numbers in the store, and the kinds of incidents.
 #include <array>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "service/incident_kinds.h"
@@ -219,6 +222,18 @@ TEST_CASE("every kind of incident has a name of its own, a meaning and a next st
     CHECK(facts.next.ends_with("."));
   }
   CHECK_FALSE(incident_kind("no_such_kind").has_value());
+}
+
+TEST_CASE("docs/incidents.md has the row of every kind") {
+  const char* root = std::getenv("TANDEM_SOURCE_DIR");
+  std::ifstream file(std::string(root == nullptr ? "." : root) + "/docs/incidents.md");
+  const std::string page{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  for (const IncidentFacts& facts : incident_table()) {
+    const std::string row = "| `" + std::string(facts.name) + "` | " + severity_name(facts.severity) +
+                            " | " + std::string(facts.meaning) + " | " + std::string(facts.next) + " |";
+    INFO(row);
+    CHECK(page.find(row) != std::string::npos);
+  }
 }
 
 TEST_CASE("the recorder of the tests knows what is open") {
