@@ -111,6 +111,21 @@ TEST_CASE("resize: below what runs it is a target; nobody is dropped, nobody pas
   CHECK(h.loop->stats().kv_bytes_target == 5 * kPage);
 }
 
+TEST_CASE("resize: room that is left above a target is nobody's") {
+  LoopHarness h({.slots = 4, .context_tokens = 1024, .kv_tokens = 1024});
+  const auto a = LoopHarness::key(1, 1);
+  const auto b = LoopHarness::key(1, 2);
+  h.submit(a, prompt_of(std::string(100, 'a')), greedy(860));  // promised 30 of 32 pages, extents of 4
+  for (int i = 0; i < 4; ++i) h.turn();
+  CHECK(ask(h, kv_of(5)).kv_bytes == 32 * kPage);
+  h.submit(b, prompt_of("b"), greedy(5));
+  for (int i = 0; i < 10; ++i) h.turn();
+  CHECK(h.seen[b].tokens.empty());
+  h.run();
+  CHECK(h.seen[a].tokens.size() == 860);
+  CHECK(h.seen[b].tokens.size() == 5);
+}
+
 TEST_CASE("resize: fewer slots wait for running requests, more are there at once") {
   LoopHarness h({.slots = 3, .recurrent_bytes = 128});
   h.runner.charge(h.ledger);
@@ -156,6 +171,7 @@ TEST_CASE("resize: a refused growth changes nothing, whatever is refused") {
       if (tag == Tag::recurrent_state && !commit) continue;  // reserved when a request starts
       h.ledger.fail_next(tag);
       CHECK(refusal(h, more).code == Errc::exhausted);
+      CHECK(h.ledger.held(Tag::kv) == before.kv_bytes);  // undone at once, not by the next settling
       CHECK(ask(h, {}).to_json() == before.to_json());
       CHECK(h.runner.limits().items_max == 2);
     }
