@@ -124,27 +124,6 @@ std::string too_large(const Json& root, const SchemaOptions& options) {
   return {};
 }
 
-struct Pointed {
-  const Json* schema = nullptr;
-  std::string path;
-};
-
-// Only inside of the document: "#", "#/...".
-Pointed pointed_to(const Json& root, std::string path, std::string_view reference) {
-  const Json* at = &root;
-  if (reference.empty() || reference[0] != '#') return {};
-  reference.remove_prefix(1);
-  while (at != nullptr && !reference.empty()) {
-    if (reference[0] != '/') return {};
-    const size_t end = std::min(reference.find('/', 1), reference.size());
-    const std::string step = pointer_step(reference.substr(1, end - 1));
-    path = at->is_array() ? path + "[" + step + "]" : member_path(path, step);
-    at = at->is_array() ? element_at(*at, step) : at->find(step);
-    reference.remove_prefix(end);
-  }
-  return {at, std::move(path)};
-}
-
 }  // namespace
 
 void SchemaProblems::add(std::string path, std::string reason) {
@@ -372,14 +351,43 @@ void SchemaSurvey::count_value(const std::string& path, const Json& value) {
                     std::to_string(options_.value_bytes_max) + " bytes of them");
 }
 
+// Thousands of references may lead through one object of as many members: those are looked up, not searched.
+const Json* SchemaSurvey::member_of(const Json& object, const std::string& key) {
+  constexpr size_t kSearchedMax = 16;
+  if (!object.is_object() || object.as_object().size() <= kSearchedMax) return object.find(key);
+  const auto [index, fresh] = members_.try_emplace(&object);
+  if (fresh) {
+    for (const auto& [name, member] : object.as_object()) index->second.try_emplace(name, &member);
+  }
+  const auto found = index->second.find(key);
+  return found == index->second.end() ? nullptr : found->second;
+}
+
+// Only inside of the document: "#", "#/...". A null schema: nowhere.
+SchemaSurvey::Visit SchemaSurvey::pointed_to(std::string_view reference) {
+  Visit at{&root_, options_.path};
+  if (reference.empty() || reference[0] != '#') return {nullptr, {}};
+  reference.remove_prefix(1);
+  while (at.schema != nullptr && !reference.empty()) {
+    if (reference[0] != '/') return {nullptr, {}};
+    const size_t end = std::min(reference.find('/', 1), reference.size());
+    const std::string step = pointer_step(reference.substr(1, end - 1));
+    const bool is_array = at.schema->is_array();
+    at.path = is_array ? at.path + "[" + step + "]" : member_path(at.path, step);
+    at.schema = is_array ? element_at(*at.schema, step) : member_of(*at.schema, step);
+    reference.remove_prefix(end);
+  }
+  return at;
+}
+
 void SchemaSurvey::reference(const Json& schema, const std::string& path, const Json& value) {
   if (!value.is_string()) return problem(path, "must be a string");
-  Pointed pointed = pointed_to(root_, options_.path, value.as_string());
+  Visit pointed = pointed_to(value.as_string());
   if (pointed.schema == nullptr) {
     return problem(path, "leads nowhere in this document: " + value.dump().substr(0, 200));
   }
   targets_[&schema] = pointed.schema;
-  open_.push_back({pointed.schema, std::move(pointed.path)});
+  open_.push_back(std::move(pointed));
 }
 
 void SchemaSurvey::text_keyword(const std::string& path, const Json& value, bool is_pattern) {

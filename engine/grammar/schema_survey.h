@@ -66,6 +66,8 @@ class SchemaSurvey {
                const Json& value);
   bool structure_keyword(const std::string& path, const std::string& key, const Json& value);
   bool plain_keyword(const std::string& path, const std::string& key, const Json& value);
+  const Json* member_of(const Json& object, const std::string& key);
+  Visit pointed_to(std::string_view reference);
   void reference(const Json& schema, const std::string& path, const Json& value);
   void text_keyword(const std::string& path, const Json& value, bool is_pattern);
   void add_pattern(const std::string& path, const std::string& pattern);
@@ -81,6 +83,8 @@ class SchemaSurvey {
   std::vector<Visit> open_;
   std::unordered_map<const Json*, std::string> paths_;
   std::unordered_map<const Json*, const Json*> targets_;
+  // Of large objects that references lead through, by name.
+  std::unordered_map<const Json*, std::unordered_map<std::string_view, const Json*>> members_;
   std::map<std::string, CharAutomaton, std::less<>> patterns_;
   std::map<std::string, CharAutomaton, std::less<>> formats_;
   size_t patterns_refused_ = 0;
