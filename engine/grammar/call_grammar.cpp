@@ -7,12 +7,26 @@
 
 #include "engine/grammar/call_grammar_xml.h"
 #include "engine/grammar/schema_emit.h"
+#include "policies/parse/literals.h"
 
 namespace tandem::engine {
 namespace {
 
 using policies::DeclaredTool;
 using policies::ToolSyntax;
+
+constexpr std::string_view kToolCall = "<tool_call>";
+constexpr std::string_view kToolCallEnd = "</tool_call>";
+constexpr std::string_view kToolCalls = "[TOOL_CALLS]";
+constexpr std::string_view kArgs = "[ARGS]";
+constexpr std::string_view kGemmaCall = "<|tool_call>";
+constexpr std::string_view kGemmaCallEnd = "<tool_call|>";
+constexpr std::string_view kChannel = "<|channel|>";
+constexpr std::string_view kConstrain = "<|constrain|>";
+constexpr std::string_view kMessage = "<|message|>";
+constexpr std::string_view kMarkers[] = {kToolCall,     kToolCallEnd, kToolCalls,  kArgs,
+                                         kGemmaCall,    kGemmaCallEnd, policies::kGemmaQuote,
+                                         kChannel,      kConstrain,   kMessage};
 
 // How the call of one tool is written: in the syntax itself, as JSON, or as JSON with any arguments.
 enum class CallForm : uint8_t { native, json, any_object };
@@ -28,8 +42,11 @@ struct ToolParts {
 
 class CallBuilder {
  public:
-  CallBuilder(GrammarBuilder& builder, ToolSyntax syntax)
-      : builder_(builder), parts_(builder), syntax_(syntax) {}
+  CallBuilder(GrammarBuilder& builder, const CallGrammarOptions& options)
+      : builder_(builder), parts_(builder), syntax_(options.syntax), vocabulary_(options.vocabulary) {}
+
+  // Of the parts made so far.
+  [[nodiscard]] bool writes_control_tokens() const { return writes_control_tokens_; }
 
   // One call with its markers. Errors: the schema's, or what the form cannot carry.
   Result<GrammarPart> call(const DeclaredTool& tool, CallForm form) {
@@ -42,7 +59,8 @@ class CallBuilder {
     if (!own.survey->problems().empty()) return own.survey->problems().error();
     own.shapes.emplace(*own.survey);
     const bool gemma = syntax_ == ToolSyntax::gemma4 && form == CallForm::native;
-    own.emitter.emplace(parts_, *own.shapes, gemma ? ValueForm::gemma : ValueForm::json);
+    own.emitter.emplace(parts_, *own.shapes, gemma ? ValueForm::gemma : ValueForm::json,
+                        gemma ? written(policies::kGemmaQuote) : std::string());
     Result<GrammarPart> part = form == CallForm::native ? native(tool.name, own) : json_call(tool.name, own);
     own.emitter->finish();
     if (part.ok() && !own.shapes->problems().empty()) return own.shapes->problems().error();
@@ -70,6 +88,14 @@ class CallBuilder {
     return make_error(Errc::invalid_argument, "the syntax cannot carry a call of " + name);
   }
 
+  std::string written(std::string_view marker) {
+    std::string text = vocabulary_ == nullptr ? std::string(marker) : vocabulary_->as_written(marker);
+    writes_control_tokens_ = writes_control_tokens_ || text.size() > marker.size();
+    return text;
+  }
+
+  GrammarPart marker(std::string_view marker) { return builder_.literal(written(marker)); }
+
   GrammarPart object(ToolParts& own) {
     return own.emitter->value_of_types({&own.schema}, kTypeObject);
   }
@@ -92,9 +118,9 @@ class CallBuilder {
       case ToolSyntax::hermes:
       case ToolSyntax::qwen_xml:
         return parts_.sequence(
-            {builder_.literal("<tool_call>\n"), text, builder_.literal("\n</tool_call>")});
+            {marker(kToolCall), parts_.byte('\n'), text, parts_.byte('\n'), marker(kToolCallEnd)});
       case ToolSyntax::mistral:
-        return parts_.sequence({builder_.literal("[TOOL_CALLS]["), text, parts_.byte(']')});
+        return parts_.sequence({marker(kToolCalls), parts_.byte('['), text, parts_.byte(']')});
       case ToolSyntax::gpt_oss:
         return native(name, own);
       case ToolSyntax::plain:
@@ -111,25 +137,26 @@ class CallBuilder {
         if (!is_xml_name(name)) return cannot_carry(name);
         const std::optional<GrammarPart> arguments = xml_arguments(*own.emitter, own.schema);
         if (!arguments.has_value()) return cannot_carry(name);
-        return parts_.sequence({builder_.literal("<tool_call>\n<function=" + name + ">\n"), *arguments,
-                                builder_.literal("</function>\n</tool_call>")});
+        return parts_.sequence({marker(kToolCall), builder_.literal("\n<function=" + name + ">\n"),
+                                *arguments, builder_.literal("</function>\n"), marker(kToolCallEnd)});
       }
       case ToolSyntax::gemma4:
         if (!is_xml_name(name) || name.find_first_of("{}:") != std::string::npos) {
           return cannot_carry(name);
         }
-        return parts_.sequence({builder_.literal("<|tool_call>call:" + name), object(own),
-                                builder_.literal("<tool_call|>")});
+        return parts_.sequence({marker(kGemmaCall), builder_.literal("call:" + name), object(own),
+                                marker(kGemmaCallEnd)});
       case ToolSyntax::gpt_oss:
         if (!is_xml_name(name)) return cannot_carry(name);
-        return parts_.sequence({builder_.literal("<|channel|>commentary to=functions." + name),
-                                builder_.optional(builder_.literal(" <|constrain|>json")),
-                                builder_.literal("<|message|>"), object(own)});
+        return parts_.sequence({marker(kChannel), builder_.literal("commentary to=functions." + name),
+                                builder_.optional(parts_.sequence(
+                                    {parts_.byte(' '), marker(kConstrain), builder_.literal("json")})),
+                                marker(kMessage), object(own)});
       case ToolSyntax::mistral: {
         TRY_ASSIGN(const GrammarPart list, json_call(name, own));
         if (!is_xml_name(name) || name.find_first_of("[{") != std::string::npos) return list;
-        return parts_.choice({list, parts_.sequence({builder_.literal("[TOOL_CALLS]" + name + "[ARGS]"),
-                                                     object(own)})});
+        return parts_.choice({list, parts_.sequence({marker(kToolCalls), builder_.literal(name),
+                                                     marker(kArgs), object(own)})});
       }
       case ToolSyntax::hermes:
       case ToolSyntax::llama3:
@@ -142,6 +169,8 @@ class CallBuilder {
   GrammarBuilder& builder_;
   TextParts parts_;
   ToolSyntax syntax_;
+  const TokenTrie* vocabulary_;
+  bool writes_control_tokens_ = false;
   std::deque<ToolParts> tools_;
 };
 
@@ -151,11 +180,11 @@ struct ChosenForm {
   std::string reason;  // why the schema is not enforced
 };
 
-ChosenForm choose_form(const DeclaredTool& tool, ToolSyntax syntax) {
+ChosenForm choose_form(const DeclaredTool& tool, const CallGrammarOptions& options) {
   ChosenForm chosen;
   for (const CallForm form : {CallForm::native, CallForm::json}) {
     GrammarBuilder builder;
-    CallBuilder calls(builder, syntax);
+    CallBuilder calls(builder, options);
     const Result<GrammarPart> part = calls.call(tool, form);
     if (!part.ok()) {
       chosen.reason = part.error().message;
@@ -168,10 +197,10 @@ ChosenForm choose_form(const DeclaredTool& tool, ToolSyntax syntax) {
   return chosen;
 }
 
-Result<Grammar> build_calls(const std::vector<std::pair<const DeclaredTool*, CallForm>>& tools,
+Result<CallGrammar> build_calls(const std::vector<std::pair<const DeclaredTool*, CallForm>>& tools,
                             const CallGrammarOptions& options) {
   GrammarBuilder builder;
-  CallBuilder calls(builder, options.syntax);
+  CallBuilder calls(builder, options);
   std::vector<GrammarPart> choices;
   for (const auto& [tool, form] : tools) {
     TRY_ASSIGN(const GrammarPart part, calls.call(*tool, form));
@@ -186,20 +215,24 @@ Result<Grammar> build_calls(const std::vector<std::pair<const DeclaredTool*, Cal
     const GrammarPart all[] = {one, builder.repeat(builder.sequence(more), 0, options.calls_max - 1)};
     root = builder.sequence(all);
   }
-  return builder.build(root);
+  TRY_ASSIGN(Grammar grammar, builder.build(root));
+  return CallGrammar{.grammar = std::move(grammar),
+                     .writes_control_tokens = calls.writes_control_tokens()};
 }
 
 }  // namespace
 
+std::span<const std::string_view> call_markers() { return kMarkers; }
+
 Result<CallGrammar> compile_call_grammar(std::span<const DeclaredTool> tools,
                                          const CallGrammarOptions& options) {
   std::vector<std::pair<const DeclaredTool*, CallForm>> chosen;
-  CallGrammar out;
+  std::vector<std::string> warnings;
   for (const DeclaredTool& tool : tools) {
     if (!options.named.empty() && tool.name != options.named) continue;
-    const ChosenForm form = choose_form(tool, options.syntax);
+    const ChosenForm form = choose_form(tool, options);
     if (form.form == CallForm::any_object) {
-      out.warnings.push_back("tool " + tool.name + ": arguments are any JSON object: " + form.reason);
+      warnings.push_back("tool " + tool.name + ": arguments are any JSON object: " + form.reason);
     }
     chosen.emplace_back(&tool, form.form);
   }
@@ -209,15 +242,14 @@ Result<CallGrammar> compile_call_grammar(std::span<const DeclaredTool> tools,
                                             : "no tool is named " + options.named,
                       options.named.empty() ? "tool_choice" : "tool_choice.function.name");
   }
-  Result<Grammar> grammar = build_calls(chosen, options);
+  Result<CallGrammar> grammar = build_calls(chosen, options);
   if (!grammar.ok()) {  // each fits alone, all together do not
-    out.warnings = {"arguments of all tools are any JSON object: " + grammar.error().message};
+    warnings = {"arguments of all tools are any JSON object: " + grammar.error().message};
     for (auto& [tool, form] : chosen) form = CallForm::any_object;
     grammar = build_calls(chosen, options);
   }
-  if (!grammar.ok()) return std::move(grammar).error();
-  out.grammar = std::move(grammar).value();
-  return out;
+  if (grammar.ok()) grammar->warnings = std::move(warnings);
+  return grammar;
 }
 
 }  // namespace tandem::engine

@@ -11,25 +11,33 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "engine/grammar/grammar.h"
+#include "engine/grammar/token_trie.h"
 #include "policies/parse/parse.h"
 #include "policies/profile.h"
 
 namespace tandem::engine {
+
+// Every marker that a call may be written with, in any family: those that are control tokens of a vocabulary
+// belong into its trie.
+std::span<const std::string_view> call_markers();
 
 struct CallGrammarOptions {
   policies::ToolSyntax syntax = policies::ToolSyntax::plain;
   std::string named;            // the one tool that may be called; empty: any
   bool parallel_calls = false;  // not in gpt-oss, where a call ends the turn
   int64_t calls_max = 16;
+  const TokenTrie* vocabulary = nullptr;  // whose control tokens the markers are; none: markers are text
 };
 
 struct CallGrammar {
   Grammar grammar;
-  std::vector<std::string> warnings;  // one for each tool whose schema is not enforced
+  bool writes_control_tokens = false;  // a reader of the answer must see them
+  std::vector<std::string> warnings = {};  // one for each tool whose schema is not enforced
 };
 
 Result<CallGrammar> compile_call_grammar(std::span<const policies::DeclaredTool> tools,

@@ -25,8 +25,8 @@ void write_number(std::string& out, const Json& value) {
 
 }  // namespace
 
-SchemaEmitter::SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form)
-    : parts_(parts), shapes_(shapes), form_(form) {}
+SchemaEmitter::SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form, std::string quote)
+    : parts_(parts), shapes_(shapes), form_(form), quote_(std::move(quote)) {}
 
 GrammarPart SchemaEmitter::value(const SchemaList& list, const SchemaList& readings) {
   SchemaList key = list;
@@ -256,7 +256,7 @@ GrammarPart SchemaEmitter::quoted(const CharAutomaton& automaton) {
     return parts_.sequence({parts_.byte('"'), parts_.text(automaton, CharForm::any), parts_.byte('"')});
   }
   const std::vector<std::string> delimiter = {std::string(policies::kGemmaQuote)};
-  const GrammarPart quote = parts_.builder().literal(policies::kGemmaQuote);
+  const GrammarPart quote = parts_.builder().literal(quote_);
   Result<CharAutomaton> safe = intersect(automaton, any_text_without(delimiter),
                                          {.states_max = 40'000, .steps_max = 4'000'000});
   if (!safe.ok()) {
@@ -374,7 +374,7 @@ std::string SchemaEmitter::written(const Json& value) const {
   if (value.is_number()) {
     write_number(out, value);
   } else if (value.is_string() && !json) {
-    out.append(policies::kGemmaQuote).append(value.as_string()).append(policies::kGemmaQuote);
+    out.append(quote_).append(value.as_string()).append(quote_);
   } else if (value.is_array()) {
     out = "[";
     for (const Json& item : value.as_array()) {

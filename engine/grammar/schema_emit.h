@@ -22,7 +22,8 @@ enum class ValueForm : uint8_t { json, gemma };
 class SchemaEmitter {
  public:
   // All must outlive it.
-  SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form);
+  // `quote`: how Gemma's delimiter of strings is written.
+  SchemaEmitter(TextParts& parts, SchemaShapes& shapes, ValueForm form, std::string quote = {});
 
   // The part may be used at once; finish() defines what it calls. `readings` (Gemma only): the schemas of
   // which the reader may take one to give bare words their type; it does not know the alternative.
@@ -39,6 +40,7 @@ class SchemaEmitter {
   Result<CharAutomaton> string_texts(const SchemaShape& shape);
   [[nodiscard]] SchemaShapes& shapes() { return shapes_; }
   [[nodiscard]] TextParts& parts() { return parts_; }
+  [[nodiscard]] const std::string& quote() const { return quote_; }
   // A value of enum or const as it is written.
   [[nodiscard]] std::string written(const Json& value) const;
 
@@ -64,6 +66,7 @@ class SchemaEmitter {
   TextParts& parts_;
   SchemaShapes& shapes_;
   ValueForm form_;
+  std::string quote_;
   std::map<std::pair<SchemaList, SchemaList>, GrammarPart> known_;
   std::map<std::string, GrammarPart, std::less<>> known_scalars_;
   std::vector<OpenRule> open_;  // rules to define

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "engine/grammar/schema_emit.h"
-#include "policies/parse/literals.h"
 
 namespace tandem::engine {
 namespace {
@@ -40,7 +39,7 @@ std::string ObjectBuilder::key(const std::string& name) const {
   } else if (is_bare_key(name)) {
     out = name;
   } else {
-    out.append(policies::kGemmaQuote).append(name).append(policies::kGemmaQuote);
+    out.append(emitter_.quote()).append(name).append(emitter_.quote());
   }
   return out + ":";
 }

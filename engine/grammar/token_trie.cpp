@@ -70,11 +70,15 @@ TokenTrie TokenTrie::from_tokenizer(const Tokenizer& tokenizer, const TokenTrieO
         tokenizer.token_kind(id) == TokenKind::unused) {
       continue;
     }
-    bytes[i] = tokenizer.token_bytes(id);
+    const std::string_view text = tokenizer.token_bytes(id);
+    if (text.find(kControlByte) == std::string_view::npos) bytes[i] = text;
   }
+  std::vector<std::string> controls;
+  controls.reserve(options.control_tokens.size());  // views into it stay
   for (const int32_t id : options.control_tokens) {
-    CHECK(tokenizer.is_valid(id) && !tokenizer.is_end_of_generation(id));
-    bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
+    CHECK(tokenizer.is_valid(id) && tokenizer.is_control(id) && !tokenizer.is_end_of_generation(id));
+    controls.push_back(kControlByte + std::string(tokenizer.token_bytes(id)));
+    bytes[static_cast<size_t>(id)] = controls.back();
   }
   return build(bytes, tokenizer.end_of_generation_tokens());
 }
@@ -203,6 +207,16 @@ std::span<const uint32_t> TokenTrie::cut_in_subtree(uint32_t i) const {
   const auto first = std::ranges::lower_bound(cut_, nodes_[i].tokens_first);
   const auto last = std::ranges::lower_bound(cut_, nodes_[nodes_[i].subtree_end].tokens_first);
   return {first, last};
+}
+
+std::string TokenTrie::as_written(std::string_view marker) const {
+  std::string control = kControlByte + std::string(marker);
+  uint32_t node = 0;
+  for (const char c : control) {
+    node = find_child(node, static_cast<uint8_t>(c));
+    if (node == 0) return std::string(marker);
+  }
+  return tokens_at(node).empty() ? std::string(marker) : control;
 }
 
 uint32_t TokenTrie::find_child(uint32_t parent, uint8_t byte) const {

@@ -3,7 +3,9 @@
 //
 // Left out are tokens that write nothing, control tokens, unused tokens and end-of-generation tokens
 // (those are listed apart), and tokens of more than kTokenBytesMax bytes: a mask never allows what is left out.
-// Control tokens that a grammar has to write (marks of tool calls in some families) are named in the options.
+// Control tokens that a grammar has to write (marks of tool calls in some families) are named in the options. Their
+// bytes here are kControlByte and their text: no other token has that byte, and no text, so that a control
+// token is allowed just where a grammar asks for it (as_written()), and its text in pieces is not.
 //
 // Nodes lie in the order of a depth-first walk, so that a walk is one loop over the array:
 //   for (i = 1; i < nodes.size();) { ... i = dead ? nodes[i].subtree_end : i + 1; }
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,6 +36,7 @@ struct TokenTrieOptions {
 
 class TokenTrie {
  public:
+  static constexpr char kControlByte = '\xFF';  // never in UTF-8
   static constexpr size_t kTokenBytesMax = 255;
   static constexpr uint32_t kAsciiClasses = 0x00FF'FFFF;  // classes of bytes below 0x80
 
@@ -67,6 +71,8 @@ class TokenTrie {
   }
   // Places in tokens() of the subtree's tokens that are UTF-8, but for their last character, which is cut.
   [[nodiscard]] std::span<const uint32_t> cut_in_subtree(uint32_t i) const;
+  // How a grammar over this vocabulary writes a marker: as a control token where it is one, else as its text.
+  [[nodiscard]] std::string as_written(std::string_view marker) const;
   // The child of `parent` for this byte; 0: none.
   [[nodiscard]] uint32_t find_child(uint32_t parent, uint8_t byte) const;
 

@@ -9,7 +9,7 @@
 namespace tandem::engine {
 namespace {
 
-Result<CallGrammar> call_grammar(const protocol::Constraint& constraint) {
+Result<CallGrammar> call_grammar(const protocol::Constraint& constraint, const TokenTrie& trie) {
   const auto syntax = policies::tool_syntax(constraint.syntax);
   if (!syntax) {
     return make_error(Errc::invalid_argument, "unknown syntax '" + constraint.syntax + "'",
@@ -18,20 +18,21 @@ Result<CallGrammar> call_grammar(const protocol::Constraint& constraint) {
   return compile_call_grammar(policies::declared_tools(constraint.tools),
                               {.syntax = *syntax,
                                .named = constraint.tool_name,
-                               .parallel_calls = constraint.parallel_calls});
+                               .parallel_calls = constraint.parallel_calls,
+                               .vocabulary = &trie});
 }
 
-Result<CallGrammar> grammar_of(const protocol::Constraint& constraint) {
+Result<CallGrammar> grammar_of(const protocol::Constraint& constraint, const TokenTrie& trie) {
   switch (constraint.kind) {
-    case protocol::ConstraintKind::tool_call: return call_grammar(constraint);
+    case protocol::ConstraintKind::tool_call: return call_grammar(constraint, trie);
     case protocol::ConstraintKind::json_schema: {
       TRY_ASSIGN(Grammar grammar, compile_json_schema(constraint.schema));
-      return CallGrammar{.grammar = std::move(grammar), .warnings = {}};
+      return CallGrammar{.grammar = std::move(grammar)};
     }
     case protocol::ConstraintKind::json_object: break;
   }
   TRY_ASSIGN(Grammar grammar, compile_json_object());
-  return CallGrammar{.grammar = std::move(grammar), .warnings = {}};
+  return CallGrammar{.grammar = std::move(grammar)};
 }
 
 std::string key_of(const protocol::Constraint& constraint) {
@@ -49,10 +50,12 @@ std::string key_of(const protocol::Constraint& constraint) {
 
 Result<ConstraintPtr> compile_constraint(const protocol::Constraint& constraint,
                                          const TokenTrie& trie) {
-  TRY_ASSIGN(CallGrammar compiled, grammar_of(constraint));
+  TRY_ASSIGN(CallGrammar compiled, grammar_of(constraint, trie));
   TRY_ASSIGN(MatcherTables tables, MatcherTables::build(std::move(compiled.grammar), trie));
   return std::make_shared<const CompiledConstraint>(
-      CompiledConstraint{.tables = std::move(tables), .warnings = std::move(compiled.warnings)});
+      CompiledConstraint{.tables = std::move(tables),
+                         .writes_control_tokens = compiled.writes_control_tokens,
+                         .warnings = std::move(compiled.warnings)});
 }
 
 Result<ConstraintPtr> ConstraintCache::get(const protocol::Constraint& constraint) {

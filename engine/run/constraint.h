@@ -18,6 +18,7 @@ namespace tandem::engine {
 
 struct CompiledConstraint {
   MatcherTables tables;
+  bool writes_control_tokens = false;  // which the answer's text must show
   std::vector<std::string> warnings;
 
   [[nodiscard]] int64_t answer_tokens_min() const { return tables.tokens_min(); }

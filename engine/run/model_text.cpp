@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/overloaded.h"
 #include "base/utf8.h"
+#include "engine/grammar/call_grammar.h"
 #include "engine/run/continued_prompt.h"
 #include "engine/tokenizer/detokenizer.h"
 
@@ -44,6 +45,16 @@ Result<std::unique_ptr<ModelText>> ModelText::load(const GgufMetadata& metadata,
     log::warning(log::quoted(text->template_problem_));
   }
   return text;
+}
+
+// With the control tokens that forced calls are written with.
+TokenTrie ModelText::make_trie(const Tokenizer& tokenizer) {
+  std::vector<int32_t> controls;
+  for (const std::string_view marker : call_markers()) {
+    const std::optional<TokenId> id = tokenizer.find_token(marker);
+    if (id && tokenizer.is_control(*id) && !tokenizer.is_end_of_generation(*id)) controls.push_back(*id);
+  }
+  return TokenTrie::from_tokenizer(tokenizer, {.control_tokens = controls});
 }
 
 Result<PromptTokens> ModelText::prepare(const protocol::Prepare& prepare) const {

@@ -22,7 +22,7 @@ class ModelText final : public TextSide {
   static Result<std::unique_ptr<ModelText>> load(const GgufMetadata& metadata, const Clock& clock);
   ModelText(Key, Tokenizer tokenizer, const Clock& clock)
       : tokenizer_(std::move(tokenizer)),
-        trie_(TokenTrie::from_tokenizer(tokenizer_)),
+        trie_(make_trie(tokenizer_)),
         clock_(clock) {}
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return tokenizer_; }
@@ -49,6 +49,7 @@ class ModelText final : public TextSide {
   }
 
  private:
+  static TokenTrie make_trie(const Tokenizer& tokenizer);
   [[nodiscard]] Result<RenderedPrompt> render_chat(const protocol::PrepareChat& chat) const;
   [[nodiscard]] Result<PromptTokens> prepare_chat(const protocol::PrepareChat& chat) const;
   [[nodiscard]] std::vector<int64_t> token_counts_at(const std::vector<MessageEnd>& ends,

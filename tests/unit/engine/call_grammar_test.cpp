@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "engine/grammar/call_grammar.h"
+#include "engine/grammar/matcher.h"
 #include "policies/parse/parse.h"
 #include "policies/sanitize/schema_check.h"
 #include "tests/support/catch.h"
@@ -212,6 +213,91 @@ TEST_CASE("a tool whose schema is not supported still can be called, and says so
     REQUIRE(calls->warnings.size() == 1);
     CHECK(calls->warnings[0].find("tool odd") != std::string::npos);
     CHECK(calls->warnings[0].find("parameters.properties.a.not") != std::string::npos);
+  }
+}
+
+// A vocabulary of single bytes and control tokens; what the tokens write, for the reader.
+struct ControlVocabulary {
+  std::vector<std::string> texts;
+  std::vector<std::string> in_trie;
+  explicit ControlVocabulary(const std::vector<std::string>& controls) {
+    for (int byte = 0; byte < 0xFF; ++byte) texts.push_back(std::string(1, static_cast<char>(byte)));
+    in_trie = texts;
+    for (const std::string& control : controls) {
+      texts.push_back(control);
+      in_trie.push_back(TokenTrie::kControlByte + control);
+    }
+    texts.push_back("");
+    in_trie.push_back("");
+  }
+  [[nodiscard]] int32_t end() const { return static_cast<int32_t>(texts.size()) - 1; }
+  [[nodiscard]] TokenTrie trie() const {
+    const std::vector<std::string_view> views(in_trie.begin(), in_trie.end());
+    return TokenTrie::build(views, std::vector<int32_t>{end()});
+  }
+};
+
+// One answer of random tokens, and how many of them are control tokens.
+std::pair<std::string, size_t> random_answer(const MatcherTables& tables, const ControlVocabulary& vocabulary,
+                                             MaskCache& cache, tests::Random& random) {
+  GrammarMatcher matcher(tables);
+  std::vector<uint64_t> words(cache.trie().mask_words());
+  std::pair<std::string, size_t> answer;
+  for (int64_t left = int64_t{tables.tokens_min()} + static_cast<int64_t>(random.below(60)); left > 0; --left) {
+    REQUIRE(matcher.mask(cache, words, left).ok());
+    std::vector<int32_t> allowed;
+    for (int32_t token = 0; token <= vocabulary.end(); ++token) {
+      if ((words[static_cast<size_t>(token) / 64] >> (token % 64) & 1) != 0) allowed.push_back(token);
+    }
+    REQUIRE(!allowed.empty());
+    const int32_t token = random.pick(allowed);
+    if (token == vocabulary.end()) break;
+    REQUIRE(*matcher.accept_token(token));
+    answer.first += vocabulary.texts[static_cast<size_t>(token)];
+    answer.second += token > 0xFE ? 1 : 0;
+  }
+  REQUIRE(matcher.can_end());
+  return answer;
+}
+
+TEST_CASE("calls are written with the vocabulary's control tokens, which stand nowhere else") {
+  struct Family {
+    ToolSyntax syntax;
+    std::string opener;
+    size_t controls_min;
+  };
+  const std::vector<std::string> all(call_markers().begin(), call_markers().end());
+  const ControlVocabulary vocabulary(all);
+  const TokenTrie trie = vocabulary.trie();
+  const TokenTrie plain = ControlVocabulary({}).trie();
+  tests::Random random(11);
+  const std::vector<DeclaredTool> declared = {tools()[0]};
+  for (const Family& family : {Family{ToolSyntax::gemma4, "<|tool_call>", 4}, Family{ToolSyntax::mistral, "[TOOL_CALLS]", 1},
+                               Family{ToolSyntax::gpt_oss, "<|channel|>", 2}, Family{ToolSyntax::hermes, "<tool_call>", 2}}) {
+    CAPTURE(family.opener);
+    const auto calls = compile_call_grammar(declared, {.syntax = family.syntax, .vocabulary = &trie});
+    REQUIRE(calls.ok());
+    CHECK(calls->warnings.empty());
+    CHECK(calls->writes_control_tokens);
+    CHECK_FALSE(compile_call_grammar(declared, {.syntax = family.syntax, .vocabulary = &plain})->writes_control_tokens);
+    const auto tables = MatcherTables::build(calls->grammar, trie);
+    REQUIRE(tables.ok());
+    MaskCache cache(trie);
+
+    // The first token is the marker and nothing else: not its letters.
+    GrammarMatcher first(*tables);
+    std::vector<uint64_t> words(trie.mask_words());
+    REQUIRE(first.mask(cache, words).ok());
+    for (int32_t token = 0; token <= vocabulary.end(); ++token) {
+      const bool has = (words[static_cast<size_t>(token) / 64] >> (token % 64) & 1) != 0;
+      CHECK(has == (vocabulary.texts[static_cast<size_t>(token)] == family.opener));
+    }
+    for (int round = 0; round < 40; ++round) {
+      const auto [text, controls] = random_answer(*tables, vocabulary, cache, random);
+      CAPTURE(text);
+      CHECK(controls >= family.controls_min);
+      CHECK(fault_of(family.syntax, declared, text, 1).empty());
+    }
   }
 }
 

@@ -92,7 +92,15 @@ TEST_CASE("control tokens and end tokens of a tokenizer are left out") {
   CHECK(trie.token_bytes(id("hello")) == "hello");
   const std::vector<int32_t> wanted = {id("<|im_start|>")};
   const TokenTrie more = TokenTrie::from_tokenizer(*tokenizer, {.control_tokens = wanted});
-  CHECK(more.token_bytes(id("<|im_start|>")) == "<|im_start|>");
+  CHECK(more.token_bytes(id("<|im_start|>")) == "\xFF<|im_start|>");
+  CHECK(more.as_written("<|im_start|>") == "\xFF<|im_start|>");
+  CHECK(more.as_written("<|im_sta") == "<|im_sta");
+  CHECK(more.as_written("<think>") == "<think>");
+  CHECK(trie.as_written("<|im_start|>") == "<|im_start|>");
+  // Nothing else may look like one.
+  for (int32_t token = 0; token < static_cast<int32_t>(trie.vocab_size()); ++token) {
+    CHECK(trie.token_bytes(token).find(TokenTrie::kControlByte) == std::string_view::npos);
+  }
 }
 
 TEST_CASE("classes outside a set cover every byte that is not in it") {
