@@ -156,6 +156,9 @@ struct Sampling {
 struct AnswerFormat {
   std::string syntax;  // a name of policies::ToolSyntax
   bool thinking_open = false;  // the prompt ended inside the think block
+  // The prompt did not open the block, the model is to think: with a constraint the engine opens it in
+  // the model's words, and the constraint begins behind it.
+  bool thinking_begins = false;
   Json tools;                  // the client's declarations; null: none
   Json tool_choice;            // the client's; null: none
   bool parallel_calls = true;

@@ -205,6 +205,7 @@ Result<Sampling> Sampling::from_json(const Json& json) {
 Json AnswerFormat::to_json() const {
   return Json::object({{"syntax", syntax},
                        {"thinking_open", thinking_open},
+                       {"thinking_begins", thinking_begins},
                        {"tools", tools},
                        {"tool_choice", tool_choice},
                        {"parallel_calls", parallel_calls},
@@ -218,6 +219,7 @@ Result<AnswerFormat> AnswerFormat::from_json(const Json& json) {
   FieldReader in(json);
   in.string("syntax", out.syntax);
   in.boolean("thinking_open", out.thinking_open);
+  in.optional_boolean("thinking_begins", out.thinking_begins);
   const Json* tools = in.optional_array("tools");
   const Json* choice = in.required("tool_choice");
   in.boolean("parallel_calls", out.parallel_calls);

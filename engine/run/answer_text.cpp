@@ -54,10 +54,15 @@ Result<AnswerText> AnswerText::create(protocol::Submit& submit, const TextSide& 
   TRY_ASSIGN(StopMatcher stops, StopMatcher::create(submit.stop));
   AnswerText out(text.make_decoder(submit.keep_special), std::move(stops), std::move(submit.stop));
   if (!submit.format) return out;
+  const bool begins = submit.format->thinking_begins;
   TRY_ASSIGN(policies::ParseOptions options,
              options_from(*std::exchange(submit.format, std::nullopt),
                           std::exchange(out.stop_texts_, {})));
-  if (!options.off[24]) out.thought_end_ = policies::thought_end(options.syntax);
+  if (!options.off[24]) {
+    out.thought_end_ =
+        policies::thought_end(options.syntax, options.choice == policies::CallChoice::forced);
+    if (begins && !options.thinking_open) out.thought_start_ = policies::thought_start(options.syntax);
+  }
   out.thinking_open_ = options.thinking_open && !out.thought_end_.marker.empty();
   out.parser_.emplace(std::move(options));
   return out;

@@ -50,6 +50,8 @@ class AnswerText {
   // What ends a thought of this format; empty when it has none.
   [[nodiscard]] const policies::ThoughtEnd& thought_end() const { return thought_end_; }
   [[nodiscard]] bool thinking_open() const { return thinking_open_; }  // from the first token on
+  // What opens the thought that is to begin the answer; empty when none is.
+  [[nodiscard]] std::string_view thought_start() const { return thought_start_; }
 
  private:
   AnswerText(std::unique_ptr<TextDecoder> decoder, StopMatcher stops,
@@ -63,6 +65,7 @@ class AnswerText {
   std::vector<std::string> stop_texts_;
   std::optional<policies::AnswerParser> parser_;
   policies::ThoughtEnd thought_end_;
+  std::string_view thought_start_;
   bool thinking_open_ = false;
   std::string stop_sequence_;
 };

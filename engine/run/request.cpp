@@ -70,6 +70,7 @@ Result<void> check_fits(int64_t prompt, const protocol::Submit& submit, int64_t 
 Result<ThinkingBudget> budget_from(const protocol::Submit& submit, const AnswerText& answer,
                                    int64_t constraint_tokens, const TextSide& text) {
   ThinkingBudgetOptions options{
+      .opening = {},
       .closing = {},
       .after = {},
       .thinking_tokens_max = submit.thinking_tokens_max,
@@ -81,16 +82,23 @@ Result<ThinkingBudget> budget_from(const protocol::Submit& submit, const AnswerT
   words.append(end.marker).append(end.after);
   TRY_ASSIGN(protocol::Tokens closing, text.tokenize({.content = std::move(words)}));
   TRY_ASSIGN(protocol::Tokens after, text.tokenize({.content = std::string(end.after)}));
+  if (constraint_tokens > 0 && !answer.thought_start().empty()) {
+    TRY_ASSIGN(protocol::Tokens opening, text.tokenize({.content = std::string(answer.thought_start())}));
+    options.opening = std::move(opening.tokens);
+  }
   options.closing = std::move(closing.tokens);
   options.after = std::move(after.tokens);
   return ThinkingBudget(std::move(options));
 }
 
 // With fewer tokens the answer could never be whole.
-Result<void> check_room_for(int64_t answer, int64_t closing, int64_t room) {
-  if (answer + closing <= room) return {};
-  const std::string thought =
-      closing > 0 ? " and " + std::to_string(closing) + " to end the thought" : "";
+Result<void> check_room_for(int64_t answer, const AnswerText& text, int64_t frame, int64_t room) {
+  if (answer + frame <= room) return {};
+  std::string thought;
+  if (frame > 0) {
+    thought = " and " + std::to_string(frame) + (text.thought_start().empty() ? " to end" : " to open and end") +
+              " the thought";
+  }
   return make_error(Errc::invalid_argument,
                     "the shortest answer has " + std::to_string(answer) + " tokens" + thought +
                         ", " + std::to_string(room) + " may be generated",
@@ -114,16 +122,21 @@ Result<std::unique_ptr<Request>> Request::create(SubmitCommand command, const Te
   }
   const int64_t room = limits.context_tokens - prompt;
   const int64_t tokens_new_max = std::min(command.submit.max_tokens, room);
+  if (command.constraint != nullptr && command.constraint->writes_control_tokens) {
+    command.submit.keep_special = true;
+  }
   TRY_ASSIGN(AnswerText answer, AnswerText::create(command.submit, text));
   std::optional<AnswerMask> mask;
   if (command.constraint != nullptr) {
+    const bool thinks = answer.thinking_open() || !answer.thought_start().empty();
     mask.emplace(std::move(command.constraint),
-                 answer.thinking_open() ? answer.thought_end().marker : std::string_view());
+                 thinks ? answer.thought_end().marker : std::string_view());
   }
   const int64_t answer_tokens = mask ? std::max<int64_t>(mask->answer_tokens_min(), 1) : 0;
   TRY_ASSIGN(ThinkingBudget thinking, budget_from(command.submit, answer, answer_tokens, text));
   if (mask && tokens_new_max > 0) {
-    TRY(check_room_for(answer_tokens, mask->waits() ? thinking.closing_tokens() : 0, tokens_new_max));
+    TRY(check_room_for(answer_tokens, answer, mask->waits() ? thinking.frame_tokens() : 0,
+                       tokens_new_max));
   }
   return std::make_unique<Request>(Key{}, std::move(command), text,
                                    Parts{.sampler = std::move(sampler),

@@ -1,6 +1,6 @@
-// Ends a thought that has used up its tokens (R22): from then on the tokens of the family's own closing
-// words are put into the sequence instead of sampled ones. They are tokens like any other: computed,
-// counted, scored. Pure bookkeeping of one request.
+// Opens a thought that has to come before a constrained answer, and ends one that has used up its tokens (R22):
+// the tokens of the family's own words are put into the sequence instead of sampled ones. They are
+// tokens like any other: computed, counted, scored. Pure bookkeeping of one request.
 //
 // A thought ends when it has thinking_tokens_max tokens, or when no more tokens are left than the
 // closing words and what is kept for the answer need.
@@ -15,6 +15,7 @@
 namespace tandem::engine {
 
 struct ThinkingBudgetOptions {
+  std::vector<int32_t> opening;         // the answer begins with these; empty: with what is sampled
   std::vector<int32_t> closing;         // the closing words; empty: thoughts are never ended
   std::vector<int32_t> after;           // their rest, behind the marker
   int64_t thinking_tokens_max = -1;     // -1: no limit of its own
@@ -23,7 +24,14 @@ struct ThinkingBudgetOptions {
 
 class ThinkingBudget {
  public:
-  explicit ThinkingBudget(ThinkingBudgetOptions options) : options_(std::move(options)) {}
+  explicit ThinkingBudget(ThinkingBudgetOptions options)
+      : options_(std::move(options)), words_(options_.opening) {}
+  // The words in hand lie in the options, which stay where they are when all is moved.
+  ThinkingBudget(const ThinkingBudget&) = delete;
+  ThinkingBudget& operator=(const ThinkingBudget&) = delete;
+  ThinkingBudget(ThinkingBudget&&) = default;
+  ThinkingBudget& operator=(ThinkingBudget&&) = default;
+  ~ThinkingBudget() = default;
 
   struct State {
     bool in_reasoning = false;
@@ -51,8 +59,9 @@ class ThinkingBudget {
   void write_rest() { force(options_.after); }
   [[nodiscard]] bool forcing() const { return !words_.empty(); }
 
-  [[nodiscard]] int64_t closing_tokens() const {
-    return static_cast<int64_t>(options_.closing.size());
+  // Of a thought without a word.
+  [[nodiscard]] int64_t frame_tokens() const {
+    return static_cast<int64_t>(options_.opening.size() + options_.closing.size());
   }
   [[nodiscard]] bool reached() const { return reached_; }
 

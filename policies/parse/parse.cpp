@@ -65,7 +65,7 @@ EngineFinish engine_finish(std::string_view reason) {
   return reason == "length" ? EngineFinish::length : EngineFinish::stop;
 }
 
-ThoughtEnd thought_end(ToolSyntax syntax) {
+ThoughtEnd thought_end(ToolSyntax syntax, bool call_forced) {
   switch (syntax) {
     case ToolSyntax::qwen_xml:
     case ToolSyntax::hermes:
@@ -75,7 +75,26 @@ ThoughtEnd thought_end(ToolSyntax syntax) {
     case ToolSyntax::mistral:
       return {"", "[/THINK]", ""};
     case ToolSyntax::gpt_oss:
+      if (call_forced) return {"", "<|end|>", "<|start|>assistant"};
       return {"", "<|end|>", "<|start|>assistant<|channel|>final<|message|>"};
+    case ToolSyntax::llama3:
+    case ToolSyntax::plain:
+      break;
+  }
+  return {};
+}
+
+std::string_view thought_start(ToolSyntax syntax) {
+  switch (syntax) {
+    case ToolSyntax::qwen_xml:
+    case ToolSyntax::hermes:
+      return "<think>\n";
+    case ToolSyntax::gemma4:
+      return "<|channel>thought\n";
+    case ToolSyntax::mistral:
+      return "[THINK]";
+    case ToolSyntax::gpt_oss:
+      return "<|channel|>analysis<|message|>";
     case ToolSyntax::llama3:
     case ToolSyntax::plain:
       break;

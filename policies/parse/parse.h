@@ -68,7 +68,10 @@ struct ThoughtEnd {
   std::string_view marker;  // the first one ends the thought
   std::string_view after;
 };
-ThoughtEnd thought_end(ToolSyntax syntax);
+// `call_forced`: what follows is a call, not content, which in some families goes another way.
+ThoughtEnd thought_end(ToolSyntax syntax, bool call_forced = false);
+// What opens a thought in a model's own words, at the start of an answer whose prompt did not open it.
+std::string_view thought_start(ToolSyntax syntax);
 
 enum class AnswerPart : uint8_t { reasoning, content, call };
 struct AnswerEvent {

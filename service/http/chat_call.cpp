@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "policies/parse/parse.h"
 #include "service/http/open_generation.h"
 #include "service/wire/field_reader.h"
 
@@ -94,9 +95,10 @@ ChatCaller::ChatCaller(Model& model, Json request, wire::ChatRequest fields, Opt
       options_(std::move(options)),
       rules_(model.chat_rules()),
       target_(policies::default_facts(policies::EngineKind::own)) {
-  // A mask waits for the end of a thought only where the prompt has opened it: elsewhere it starts at
-  // the first token, and R31 says that nothing is thought.
-  target_.grammar_after_reasoning = rules_.profile.prompt_opens_think;
+  // A mask waits for the end of a thought that the prompt or the engine has opened. Where a family has no words for
+  // that it starts at the first token, and R31 says that nothing is thought.
+  target_.grammar_after_reasoning = rules_.profile.prompt_opens_think ||
+                                    !policies::thought_start(rules_.profile.syntax).empty();
 }
 
 ChatCaller::Shaped ChatCaller::shape(const Json& request, const Room& room) const {
@@ -152,7 +154,9 @@ protocol::AnswerFormat ChatCaller::make_format(const Sanitized& sanitized) const
   const policies::ModelProfile& profile = rules_.profile;
   protocol::AnswerFormat format;
   format.syntax = policies::tool_syntax_name(profile.syntax);
-  format.thinking_open = profile.prompt_opens_think && sanitized.thinking && !sanitized.prefill;
+  const bool thinks = sanitized.thinking && !sanitized.prefill;
+  format.thinking_open = profile.prompt_opens_think && thinks;
+  format.thinking_begins = !profile.prompt_opens_think && thinks;
   format.tools = field_of(request_, "tools");
   format.tool_choice = field_of(request_, "tool_choice");
   format.parallel_calls = !sanitized.duties.keep_first_tool_call_only;

@@ -129,6 +129,7 @@ TEST_CASE("constraints and formats of answers round-trip, and may be absent") {
   submit.answer_tokens_reserved = 2;
   submit.format = AnswerFormat{.syntax = "qwen_xml",
                                .thinking_open = true,
+                               .thinking_begins = true,
                                .tools = tools,
                                .tool_choice = "auto",
                                .parallel_calls = false,
@@ -140,6 +141,7 @@ TEST_CASE("constraints and formats of answers round-trip, and may be absent") {
   REQUIRE(read.answer_tokens_reserved == 2);
   REQUIRE(read.format->rules_off == std::vector<int32_t>{12, 24});
   REQUIRE(read.format->tool_choice == Json("auto"));
+  REQUIRE(read.format->thinking_begins);
   // A peer that does not know them.
   Json older = Submit{.prompt_id = 1, .max_tokens = 1}.to_json();
   for (const char* field : {"thinking_tokens_max", "answer_tokens_reserved"}) older.erase(field);

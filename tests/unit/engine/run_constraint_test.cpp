@@ -91,6 +91,13 @@ protocol::Constraint call_of(std::string_view syntax, std::string name) {
 }
 
 constexpr int64_t kClosing = 11;  // "\n</think>\n\n" byte by byte
+constexpr int64_t kOpening = 8;   // "<think>\n"
+
+std::string said_by(const Talk& talk) {
+  std::string said;
+  for (const int32_t token : talk.answer.tokens) said += talk.text.token_bytes(token);
+  return said;
+}
 
 }  // namespace
 
@@ -186,6 +193,52 @@ TEST_CASE("constraint: how a thought ends", "[constraint]") {
   CHECK(spaced.finish.usage.completion_tokens == 2 + 4);
 }
 
+TEST_CASE("constraint: a thought that the prompt did not open comes before the answer", "[constraint]") {
+  protocol::Submit submit = constrained(false, 200);
+  submit.format->thinking_begins = true;
+  submit.thinking_tokens_max = kOpening + 3;
+  Talk talk({"a", "b", "c", "d"}, submit, schema(R"({"const":true})"));
+  talk.run();
+  CHECK(said_by(talk) == "<think>\nabc\n</think>\n\ntrue");
+  CHECK(talk.answer.reasoning == "abc");
+  CHECK(talk.answer.text == "true");
+  CHECK(talk.finish.usage.reasoning_tokens == kOpening + 3 + kClosing);
+  CHECK(talk.finish.reason == protocol::FinishReason::stop);
+
+  // The words need room too.
+  submit = constrained(false, kOpening + kClosing + 3);
+  submit.format->thinking_begins = true;
+  const Talk low({"a"}, submit, schema(R"({"const":true})"));
+  CHECK(low.error.path == "max_tokens");
+  CHECK(low.error.message.find("19 to open and end the thought") != std::string::npos);
+  submit.max_tokens = kOpening + kClosing + 4;
+  Talk least({"a", "b"}, submit, schema(R"({"const":true})"));
+  REQUIRE(least.request != nullptr);
+  least.run();
+  CHECK(least.answer.text == "true");
+
+  // In channels the answer is a message of its own; without a constraint nothing is written for the model.
+  submit = formatted(policies::ToolSyntax::gpt_oss);
+  submit.format->thinking_begins = true;
+  submit.answer_tokens_reserved = 20;
+  submit.max_tokens = 200;
+  Talk channels({"hm", "<|end|>", "x"}, submit, schema(R"({"const":true})"));
+  while (channels.answer.tokens.size() < policies::thought_start(policies::ToolSyntax::gpt_oss).size()) {
+    REQUIRE(channels.step(kFakeVocab + 2));
+  }
+  channels.step(kFakeVocab);
+  channels.step(kFakeVocab + 1);
+  while (channels.step(kFakeVocab + 2)) {
+  }
+  CHECK(channels.answer.reasoning == "hm");
+  CHECK(channels.answer.text == "true");
+  submit = constrained(false, 200);
+  submit.format->thinking_begins = true;
+  Talk free({"Hi"}, submit);
+  free.run();
+  CHECK(free.answer.text == "Hi");
+}
+
 TEST_CASE("constraint: a call right before the closing words does not loop", "[constraint]") {
   protocol::Submit submit = constrained(true, 300);
   submit.format->tools = tools_json();
@@ -202,9 +255,11 @@ TEST_CASE("constraint: a forced call comes, whole and typed, behind a thought to
   for (const auto syntax : policies::test::kSyntaxes) {
     const char* name = policies::tool_syntax_name(syntax);
     for (int round = 0; round < 20; ++round) {
-      const bool thinks = round % 2 == 0 && !policies::thought_end(syntax).marker.empty() &&
-                          syntax != policies::ToolSyntax::gpt_oss;
+      const bool family_thinks = !policies::thought_end(syntax).marker.empty();
+      const bool thinks = round % 2 == 0 && family_thinks && syntax != policies::ToolSyntax::gpt_oss;
+      const bool begins = round % 4 == 1 && family_thinks;
       protocol::Submit submit = formatted(syntax, thinks);
+      submit.format->thinking_begins = begins;
       submit.max_tokens = 400 + round;
       submit.format->tools = closed_tools();
       submit.format->tool_choice = "required";
@@ -216,6 +271,8 @@ TEST_CASE("constraint: a forced call comes, whole and typed, behind a thought to
       INFO(Json(talk.answer.text).dump() << Json(talk.answer.reasoning).dump());
       REQUIRE(talk.answer.calls.size() == 1);
       CHECK(talk.answer.text.empty());
+      if (begins) CHECK(said_by(talk).starts_with(policies::thought_start(syntax)));
+      if (begins || thinks) CHECK(said_by(talk).find(policies::thought_end(syntax).marker) != std::string::npos);
       if (round % 4 == 0) CHECK(talk.answer.calls[0].name == "g");
       check_arguments(talk.answer.calls[0]);
       CHECK(talk.finish.reason == protocol::FinishReason::tool_calls);

@@ -143,22 +143,24 @@ TEST_CASE("repair: thinking, its budget and its room; constraints; a prefill") {
   CHECK_FALSE(server.models.first.last_submit().format->thinking_open);
 }
 
-TEST_CASE("repair: a schema switches thoughts off where no prompt opens them") {
+TEST_CASE("repair: with a format thoughts stay on where someone can open them") {
   TestServer server;
   server.models.first.script.tokens = {"{}"};
-  const char* const fields = R"("reasoning_effort":"high","response_format":{"type":"json_schema",)"
-                             R"("json_schema":{"name":"n","schema":{"type":"object"}}})";
-  const auto template_args = [&] {
-    return std::get<protocol::PrepareChat>(server.models.first.last_prepare().input).template_args;
-  };
   ChatRules rules = thinking_rules();
-  server.models.first.set_rules(rules);
-  CHECK(chat(server, fields).status == 200);
-  CHECK(template_args().dump() == R"({"enable_thinking":true})");
-  rules.profile.prompt_opens_think = false;
-  server.models.first.set_rules(rules);
-  CHECK(chat(server, fields).status == 200);
-  CHECK(template_args().dump() == R"({"enable_thinking":false})");
+  const auto check = [&](bool prompt_opens, policies::ToolSyntax syntax, bool open, bool begins) {
+    rules.profile.prompt_opens_think = prompt_opens;
+    rules.profile.syntax = syntax;
+    server.models.first.set_rules(rules);
+    CHECK(chat(server, R"("reasoning_effort":"high","response_format":{"type":"json_object"})").status == 200);
+    const protocol::Prepare prepare = server.models.first.last_prepare();
+    const Json& args = std::get<protocol::PrepareChat>(prepare.input).template_args;
+    CHECK(*args.find("enable_thinking") == Json(open || begins));
+    CHECK(server.models.first.last_submit().format->thinking_open == open);
+    CHECK(server.models.first.last_submit().format->thinking_begins == begins);
+  };
+  check(true, rules.profile.syntax, true, false);
+  check(false, policies::ToolSyntax::hermes, false, true);  // Qwen3: the engine opens the block
+  check(false, policies::ToolSyntax::plain, false, false);  // no words for a thought
 }
 
 TEST_CASE("repair: the rules are asked again where the prompt leaves little room") {
