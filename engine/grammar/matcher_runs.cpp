@@ -62,6 +62,7 @@ class RunFinder {
     }
     follow(false);
     follow(true);
+    find_exact_runs();
   }
 
  private:
@@ -176,6 +177,59 @@ class RunFinder {
         marks[path.back()] = Mark::done;
       }
     }
+  }
+
+  // Other ways that begin with a character of `set`, or with one of several bytes, beside those that lead to
+  // `target`; and the end of the rule, behind which anything may come.
+  [[nodiscard]] bool has_other_way(uint32_t state, const ByteSet& set, int64_t target) const {
+    if (infos_[state].ends) return true;
+    const auto reads = [&](const Grammar::Edge& edge) {
+      const ByteSet& own = grammar_.sets()[edge.set];
+      return ((own.words[0] & set.words[0]) | (own.words[1] & set.words[1]) | own.words[2] | own.words[3]) != 0;
+    };
+    for (const Grammar::Edge& edge : grammar_.edges(state)) {
+      if (edge.rule < 0) {
+        if (reads(edge) && edge.target != target) return true;
+        continue;
+      }
+      const auto rule = static_cast<uint32_t>(edge.rule);
+      if (rule_tokens_[rule] && edge.target == target) continue;
+      const uint32_t start = grammar_.rule_start(rule);
+      if (infos_[start].ends) return true;
+      for (const Grammar::Edge& first : grammar_.edges(start)) {
+        if (first.rule >= 0 || reads(first)) return true;
+      }
+    }
+    return false;
+  }
+
+  // From the last state of each run backwards; runs on circles have no end.
+  void find_exact_runs() {
+    std::vector<Mark> marks(infos_.size(), Mark::fresh);
+    std::vector<uint32_t> path;
+    for (uint32_t first = 0; first < infos_.size(); ++first) {
+      for (uint32_t state = first; is_short(state) && marks[state] == Mark::fresh;
+           state = widest_[state]->target) {
+        marks[state] = Mark::on_path;
+        path.push_back(state);
+      }
+      for (; !path.empty(); path.pop_back()) {
+        const uint32_t state = path.back();
+        const Grammar::Edge& edge = *widest_[state];
+        const ByteSet& set = grammar_.sets()[edge.set];
+        bool ends_well = (set.words[2] | set.words[3]) == 0;  // else a byte could be a step and half a character
+        if (!ends_well) continue;
+        if (infos_[state].wide_run > 1) {
+          ends_well = infos_[edge.target].run_exact && grammar_.sets()[widest_[edge.target]->set] == set;
+        } else {
+          ends_well = !has_other_way(edge.target, set, -1);
+        }
+        infos_[state].run_exact = ends_well && !has_other_way(state, set, edge.target);
+      }
+    }
+  }
+  [[nodiscard]] bool is_short(uint32_t state) const {
+    return infos_[state].wide_run > 0 && infos_[state].wide_run < MatcherStateInfo::kRunEndless;
   }
 
   void finish(uint32_t state, bool wide, bool circle) {

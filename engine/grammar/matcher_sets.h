@@ -33,6 +33,7 @@ class StackSets {
     uint32_t row = UINT32_MAX;
     uint8_t run = 0;
     uint8_t wide_run = 0;
+    bool run_exact = false;  // by its characters there is no other way, and none behind it
     bool can_end = false;
   };
 

@@ -41,6 +41,8 @@ struct MatcherStateInfo {
   uint32_t hold_classes = 0;
   uint8_t wide_run = 0;
   uint8_t run = 0;
+  // Of a wide run that ends: there is no other way on by the characters of the run, and none behind it.
+  bool run_exact = false;
   bool calls = false;  // some edge calls a rule
   bool ends = false;   // the rule may end here without a byte more
   bool tail = false;   // ends and has no edges: nothing comes back here

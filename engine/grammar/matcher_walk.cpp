@@ -97,19 +97,34 @@ WalkEnd TrieWalk::state_of(const Task& task) const {
   return steps > task.result.steps_left ? WalkEnd::out_of_steps : WalkEnd::whole;
 }
 
-// A subtree of a wide run, of which there is room for whole characters only: tokens that cut their last one are
-// decided one by one. `from`: the set before the node's byte.
-void TrieWalk::take_but_cut(Task& task, uint32_t node, uint32_t from) {
+// Tokens [first, end) of at most so many characters.
+void TrieWalk::take_short(const Task& task, uint32_t first, uint32_t end, uint32_t characters_max) const {
+  const TokenTrie& trie = task.tables.trie();
+  const bool setting = task.marking == Marking::set;
+  for (uint32_t i = first; i < end; ++i) {  // no branch: what comes next is hard to guess
+    const uint64_t fits = trie.characters()[i] <= characters_max ? 1 : 0;
+    const auto bit = static_cast<uint32_t>(trie.tokens()[i]);
+    uint64_t& word = task.words[bit / 64];
+    word = setting ? word | fits << (bit % 64) : word & ~((fits ^ 1) << (bit % 64));
+  }
+}
+
+// A subtree in a run of characters, of which tokens of at most so many are in the run. Where there is room for whole
+// characters only, tokens that cut their last one are decided one by one. `from`: the set before the node's byte.
+void TrieWalk::take_run(Task& task, uint32_t node, uint32_t from, uint32_t characters_max) {
   const TokenTrie& trie = task.tables.trie();
   uint32_t first = trie.node(node).tokens_first;
   const uint32_t end = trie.node(trie.node(node).subtree_end).tokens_first;
-  const uint32_t whole_tokens = sets_[from].wide_whole_tokens;
-  for (const uint32_t cut : trie.cut_in_subtree(node)) {
-    take(task, trie.tokens().subspan(first, cut - first), whole_tokens);
+  const StackSets::Set& start = sets_[from];
+  const bool cut_fits = start.wide_tokens <= task.tokens_left;
+  take(task, {}, cut_fits ? start.wide_tokens : start.wide_whole_tokens);
+  const auto cuts = cut_fits ? std::span<const uint32_t>() : trie.cut_in_subtree(node);
+  for (const uint32_t cut : cuts) {
+    take_short(task, first, cut, characters_max);
     first = cut + 1;
     const auto token = trie.tokens().subspan(cut, 1);
     const std::string_view bytes = trie.token_bytes(token[0]).substr(trie.node(node).depth - size_t{1});
-    uint32_t set = from;
+    uint32_t set = trie.characters()[cut] <= characters_max ? from : StackSets::kDead;
     for (size_t i = 0; i < bytes.size() && set != StackSets::kDead; ++i, ++task.nodes) {
       set = sets_.next(task.tables, task.frames, set, static_cast<uint8_t>(bytes[i]));
     }
@@ -119,7 +134,32 @@ void TrieWalk::take_but_cut(Task& task, uint32_t node, uint32_t from) {
       drop(task, token);
     }
   }
-  take(task, trie.tokens().subspan(first, end - first), whole_tokens);
+  take_short(task, first, end, characters_max);
+  task.nodes += (end - trie.node(node).tokens_first) / 8;  // they cost so much less
+}
+
+// Whether the node and all below it are in a run of characters whose end is known; then that is decided.
+bool TrieWalk::decide_run(Task& task, uint32_t node_index, uint32_t from) {
+  const TokenTrie& trie = task.tables.trie();
+  const TokenTrie::Node& node = trie.node(node_index);
+  const StackSets::Set& start = sets_[from];
+  if (!node.whole || start.wide_run == 0 || start.wide_whole_tokens > task.tokens_left ||
+      (classes_of(node) & TokenTrie::kAsciiClasses & start.wide_outside) != 0) {
+    return false;
+  }
+  const bool all = node.height < start.wide_run;
+  if (all && start.wide_tokens <= task.tokens_left) {
+    take(task, trie.tokens_of_subtree(node_index), start.wide_tokens);
+    return true;
+  }
+  if (!all && !start.run_exact) return false;
+  uint32_t characters_max = UINT8_MAX;
+  if (!all) {
+    const std::string_view bytes = trie.token_bytes(trie.tokens()[node.tokens_first]).substr(0, node.depth - size_t{1});
+    characters_max = TokenTrie::characters_in(bytes) + start.wide_run;
+  }
+  take_run(task, node_index, from, characters_max);
+  return true;
 }
 
 WalkEnd TrieWalk::walk(Task& task, uint32_t top) {
@@ -137,13 +177,7 @@ WalkEnd TrieWalk::walk(Task& task, uint32_t top) {
       i = node.subtree_end;
       continue;
     }
-    if (node.wide && node.height < from.wide_run && from.wide_whole_tokens <= left &&
-        (node.classes_below & TokenTrie::kAsciiClasses & from.wide_outside) == 0) {
-      if (from.wide_tokens <= left) {
-        take(task, trie.tokens_of_subtree(i), from.wide_tokens);
-      } else {
-        take_but_cut(task, i, path_[depth - 1]);
-      }
+    if (decide_run(task, i, path_[depth - 1])) {
       i = node.subtree_end;
       continue;
     }

@@ -69,7 +69,9 @@ class TrieWalk {
   static void take(const Task& task, std::span<const int32_t> tokens, uint32_t tokens_to_end);
   static void drop(const Task& task, std::span<const int32_t> tokens);
   static void keep_end(const Task& task, uint32_t node);
-  void take_but_cut(Task& task, uint32_t node, uint32_t from);
+  [[nodiscard]] bool decide_run(Task& task, uint32_t node, uint32_t from);
+  void take_run(Task& task, uint32_t node, uint32_t from, uint32_t characters_max);
+  void take_short(const Task& task, uint32_t first, uint32_t end, uint32_t characters_max) const;
   [[nodiscard]] WalkEnd state_of(const Task& task) const;
   [[nodiscard]] bool allows_most(uint32_t tokens_left) const;
   void make_room(uint32_t depth);

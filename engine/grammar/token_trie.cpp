@@ -50,7 +50,13 @@ constexpr std::array<uint8_t, 256> make_classes() {
 
 constexpr std::array<uint8_t, 256> kClasses = make_classes();
 
+
 }  // namespace
+
+uint32_t TokenTrie::characters_in(std::string_view bytes) {
+  const auto begins = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  return static_cast<uint32_t>(std::ranges::count_if(bytes, begins));
+}
 
 uint32_t TokenTrie::class_of(uint8_t byte) { return kClasses[byte]; }
 
@@ -192,14 +198,18 @@ void TokenTrie::find_wide_nodes() {
     Node& node = nodes_[i];
     const uint8_t before = path[size_t{node.depth} - 1];
     states[i] = path[node.depth] = next(before, node.byte);
-    node.wide = before == kWhole && node.byte >= 0x80;
+    node.whole = before == kWhole;
     if (states[i] == kWhole || states[i] == kBad) continue;
     for (uint32_t t = node.tokens_first; t < nodes_[i + 1].tokens_first; ++t) cut_.push_back(t);
   }
   uint32_t bad = UINT32_MAX;  // the first malformed node behind the one in hand
   for (uint32_t i = count; i-- > 1;) {
     if (states[i] == kBad) bad = i;
-    nodes_[i].wide = nodes_[i].wide && bad >= nodes_[i].subtree_end;
+    nodes_[i].whole = nodes_[i].whole && bad >= nodes_[i].subtree_end;
+    nodes_[i].wide = nodes_[i].whole && nodes_[i].byte >= 0x80;
+  }
+  for (const int32_t token : tokens_) {
+    characters_.push_back(static_cast<uint8_t>(characters_in(token_bytes(token))));
   }
 }
 
@@ -240,7 +250,7 @@ bool TokenTrie::is_end_token(int32_t token) const {
 
 size_t TokenTrie::memory_bytes() const {
   return nodes_.capacity() * sizeof(Node) + tokens_.capacity() * sizeof(int32_t) + bytes_.capacity() +
-         cut_.capacity() * sizeof(uint32_t) +
+         cut_.capacity() * sizeof(uint32_t) + characters_.capacity() +
          offsets_.capacity() * sizeof(uint32_t) + all_tokens_.capacity() * sizeof(uint64_t) + end_tokens_.capacity() * sizeof(int32_t);
 }
 

@@ -47,9 +47,10 @@ class TokenTrie {
     uint8_t byte = 0;
     uint8_t depth = 0;          // bytes up to and with this node
     uint8_t height = 0;         // most bytes below this node
-    // Starts a UTF-8 character of several bytes, and from here on all bytes of the subtree are well-formed,
-    // but that the last character of a token may be cut.
-    bool wide = false;
+    // Starts a UTF-8 character, and from here on all bytes of the subtree are well-formed, but that the last
+    // character of a token may be cut.
+    bool whole = false;
+    bool wide = false;  // whole, and that character has several bytes
   };
 
   [[nodiscard]] static TokenTrie from_tokenizer(const Tokenizer& tokenizer,
@@ -73,6 +74,10 @@ class TokenTrie {
   [[nodiscard]] std::span<const uint32_t> cut_in_subtree(uint32_t i) const;
   // How a grammar over this vocabulary writes a marker: as a control token where it is one, else as its text.
   [[nodiscard]] std::string as_written(std::string_view marker) const;
+  // Characters that begin in these bytes.
+  [[nodiscard]] static uint32_t characters_in(std::string_view bytes);
+  // The same of each token, in the order of tokens().
+  [[nodiscard]] std::span<const uint8_t> characters() const { return characters_; }
   // The child of `parent` for this byte; 0: none.
   [[nodiscard]] uint32_t find_child(uint32_t parent, uint8_t byte) const;
 
@@ -105,6 +110,7 @@ class TokenTrie {
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
   std::vector<uint32_t> cut_;  // ascending
+  std::vector<uint8_t> characters_;
   std::vector<uint64_t> all_tokens_;
   std::vector<int32_t> end_tokens_;
   ByteSet single_bytes_;

@@ -7,8 +7,10 @@
 #include <random>
 #include <string>
 
+#include "base/json.h"
 #include "engine/gguf/gguf.h"
 #include "engine/grammar/matcher.h"
+#include "engine/grammar/schema_compiler.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "tests/support/catch.h"
 #include "tests/support/grammar_fixture.h"
@@ -127,22 +129,21 @@ void check_limit(const GrammarMatcher& matcher, int64_t left, const TokenTrie& t
 }
 
 // Near the end each mask has the tokens after which the rest still fits, and no other.
-void check_near_end(const std::filesystem::path& path, size_t every) {
+void check_near_end(const std::filesystem::path& path, size_t every, const Grammar& grammar, const std::string& text) {
   const Tokenizer tokenizer = tokenizer_of(path);
   const TokenTrie trie = TokenTrie::from_tokenizer(tokenizer);
-  const Result<MatcherTables> tables = MatcherTables::build(people(), trie);
+  const Result<MatcherTables> tables = MatcherTables::build(grammar, trie);
   REQUIRE(tables.ok());
-  const std::string text = text_of_people();
   std::vector<uint64_t> words(trie.mask_words());
   for (size_t at = 0; at < text.size(); at += every) {
-    for (int64_t more = 0; more < 5; ++more) {
+    for (int64_t more = 0; more < 6; ++more) {
       if (every > 1 && static_cast<size_t>(more) % 3 != at % 3) continue;
       GrammarMatcher matcher(*tables);
       REQUIRE(*matcher.accept_bytes(text.substr(0, at)));
       MaskCache cache(trie);
       if (more % 2 == 1) REQUIRE(matcher.mask(cache, words).ok());  // so that the state's whole mask is there
       CAPTURE(at, more);
-      const int64_t left = matcher.tokens_to_end() + more;
+      const int64_t left = more == 5 ? GrammarMatcher::kNoLimit : matcher.tokens_to_end() + more;
       REQUIRE(matcher.mask(cache, words, left).ok());
       check_limit(matcher, left, trie, words);
     }
@@ -219,10 +220,27 @@ TEST_CASE("masks over Qwen2.5's vocabulary") {
   if (qwen_is_there()) check_vocabulary(cached(kQwen), 30);
 }
 
-TEST_CASE("masks near the end, over the tiny hybrid's vocabulary") { check_near_end(shipped(), 1); }
+TEST_CASE("masks near the end, over the tiny hybrid's vocabulary") {
+  check_near_end(shipped(), 1, people(), text_of_people());
+}
 
 TEST_CASE("masks near the end, over Qwen2.5's vocabulary") {
-  if (qwen_is_there()) check_near_end(cached(kQwen), 29);
+  if (qwen_is_there()) check_near_end(cached(kQwen), 29, people(), text_of_people());
+}
+
+// Strings with a few characters left, alone and beside other ways to go on.
+TEST_CASE("masks of short strings") {
+  const auto schema = tandem::parse_json(R"({"type":"object","additionalProperties":false,"required":["a","b","c","d","e","f"],
+      "properties":{"a":{"type":"string","maxLength":7},"b":{"type":"string","minLength":2,"maxLength":4},
+      "c":{"anyOf":[{"type":"string","maxLength":2},{"enum":["abcdef","x\u00e9\u4f60z"]}]},
+      "d":{"type":"string","pattern":"^[^ab]{0,5}$"},"e":{"type":"string","pattern":"^(..){1,3}$"},
+      "f":{"type":"string","pattern":"^[^0-9]{2}[a-z]{4}$"}}})");
+  const auto grammar = tandem::engine::compile_json_schema(*schema);
+  REQUIRE(grammar.ok());
+  const std::string text = "{\"a\": \"w\xC3\xA9 \xF0\x9F\x98\x80\xEA\xB0\x80o\", \"b\": \"\xE4\xBD\xA0z\\n\", "
+                           "\"c\": \"x\xC3\xA9\xE4\xBD\xA0z\", \"d\": \"d\\u0001,\xC3\xA9\", \"e\": \"abc\xC3\xA9\", \"f\": \"w,text\"}";
+  check_near_end(shipped(), 1, *grammar, text);
+  if (qwen_is_there()) check_near_end(cached(kQwen), 17, *grammar, text);
 }
 
 // A string that has to close now, and one that may have a token more.
