@@ -152,8 +152,7 @@ TEST_CASE("repair: with a format thoughts stay on where someone can open them") 
     rules.profile.syntax = syntax;
     server.models.first.set_rules(rules);
     CHECK(chat(server, R"("reasoning_effort":"high","response_format":{"type":"json_object"})").status == 200);
-    const protocol::Prepare prepare = server.models.first.last_prepare();
-    const Json& args = std::get<protocol::PrepareChat>(prepare.input).template_args;
+    const Json args = std::get<protocol::PrepareChat>(server.models.first.last_prepare().input).template_args;
     CHECK(*args.find("enable_thinking") == Json(open || begins));
     CHECK(server.models.first.last_submit().format->thinking_open == open);
     CHECK(server.models.first.last_submit().format->thinking_begins == begins);
