@@ -79,11 +79,38 @@ void RestartMachine::request_start(Role role) {
     }
   }
   if (t.state == RunState::off) {
-    t.retries = 0;
-    t.first_query_used = false;
-    t.first_error.clear();
+    fresh_budget(role);
     t.current = t.configured;
+  } else if (failing(role)) {
+    // Asked for by hand: no longer than the order needs.
+    fresh_budget(role);
+    t.backoff_due = false;
+    t.backoff_ms = 0;
   }
+}
+
+void RestartMachine::fresh_budget(Role role) {
+  Tenant& t = tenant(role);
+  t.retries = 0;
+  t.crashes_ms.clear();
+  t.first_query_used = false;
+  t.first_error.clear();
+}
+
+bool RestartMachine::failing(Role role) const {
+  return tenant(role).backoff_due || state(role) == RunState::backoff;
+}
+
+int64_t RestartMachine::backoff_left_ms(Role role, int64_t now_ms) const {
+  const Tenant& t = tenant(role);
+  if (t.state != RunState::backoff) return 0;
+  return std::max<int64_t>(t.since_ms + t.backoff_ms - now_ms, 0);
+}
+
+void RestartMachine::close() {
+  closing_ = true;
+  request_stop(Role::default_model);
+  request_stop(Role::optional_model);
 }
 
 void RestartMachine::request_stop(Role role) {
@@ -101,14 +128,22 @@ void RestartMachine::adopt(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   t.wanted = true;
   t.current = t.configured;
-  t.state = RunState::running;
+  t.adopted = true;
+  t.state = sight.tenants[role_index(role)].ready ? RunState::running : RunState::loading;
+  if (t.state == RunState::loading) command(role, CommandKind::guard_fast);
   t.since_ms = sight.now_ms;
   note_memory(role, sight);
 }
 
 void RestartMachine::start_failed(Role role, std::string_view error, bool in_first_memory_query) {
-  tenant(role).failed = error;
-  tenant(role).failed_first_query = in_first_memory_query;
+  failed(role, {.error = std::string(error), .in_first_memory_query = in_first_memory_query});
+}
+
+void RestartMachine::failed(Role role, Failure failure) { tenant(role).failed = std::move(failure); }
+
+void RestartMachine::note_end(Role role, std::string how, bool memory) {
+  tenant(role).how_ended = std::move(how);
+  tenant(role).ended_for_memory = memory;
 }
 
 void RestartMachine::stopped_by_guard(Role role) { tenant(role).guard_stopped = true; }
@@ -166,16 +201,19 @@ void RestartMachine::enter(Role role, RunState state, const HostSight& sight) {
       CHECK_MSG(!busy(other(role)), "two models in motion");
       t.footprint_bytes = 0;
       t.seen_alive = false;
+      t.adopted = false;
       t.reclaimed_ms = -1;
       t.waiting_since_ms = -1;
       t.guard_stopped = false;
-      t.failed.clear();
+      t.failed.reset();
+      t.how_ended.clear();
+      t.ended_for_memory = false;
       command(role, CommandKind::guard_fast);
       commands_.push_back({.kind = CommandKind::start, .role = role, .profile = t.current});
       break;
     case RunState::running: command(role, CommandKind::admit); break;
     case RunState::backoff: t.waiting_since_ms = -1; break;
-    case RunState::off:
+    case RunState::off: t.backoff_due = false; break;
     case RunState::given_up: break;
   }
 }
@@ -188,6 +226,7 @@ void RestartMachine::note_memory(Role role, const HostSight& sight) {
   if (!seen.alive) return;
   t.seen_alive = true;
   t.footprint_bytes = std::max(t.footprint_bytes, seen.footprint_bytes);
+  t.returns_at_once = seen.returns_at_once;
   if (sight.now_ms - t.low_since_ms >= kLowWindowMs) {
     t.low_since_ms = sight.now_ms;
     t.available_low_before = t.available_low;
@@ -200,11 +239,12 @@ void RestartMachine::note_memory(Role role, const HostSight& sight) {
 }
 
 // A start that did not come up, or a run too short to count.
-void RestartMachine::fail(Role role, const HostSight& sight, const std::string& error,
-                          bool in_first_memory_query) {
+void RestartMachine::fail(Role role, const HostSight& sight, const Failure& failure) {
   Tenant& t = tenant(role);
-  if (t.first_error.empty()) t.first_error = error;
-  if (in_first_memory_query && !t.first_query_used) {
+  if (t.first_error.empty()) t.first_error = failure.error;
+  t.slow = failure.memory || sight.level >= Level::orange || !times_.quick.has_value();
+  t.permanent = failure.permanent;
+  if (failure.in_first_memory_query && !t.first_query_used) {
     t.first_query_used = true;
     t.backoff_due = false;
   } else {
@@ -220,10 +260,11 @@ void RestartMachine::died(Role role, const HostSight& sight) {
   const int64_t lived_ms = sight.now_ms - t.since_ms;
   const std::string text = by_guard ? "stopped by the guard at " + size_text(sight.available_bytes) +
                                           " available"
-                                    : "ended by itself after " + std::to_string(lived_ms / 1000) + " s";
+                                    : "ended by itself after " + std::to_string(lived_ms / 1000) + " s" +
+                                          (t.how_ended.empty() ? "" : ": " + t.how_ended);
   raise(role, by_guard ? IncidentKind::stopped_by_guard : IncidentKind::died, text);
   if (t.state == RunState::loading || (!by_guard && lived_ms < times_.good_run_ms)) {
-    fail(role, sight, text, false);
+    fail(role, sight, {.error = text, .memory = by_guard || t.ended_for_memory});
     return;
   }
   t.backoff_due = false;
@@ -275,8 +316,9 @@ void RestartMachine::step_memory_wait(Role role, const HostSight& sight) {
   const int64_t rose = base == INT64_MAX ? 0 : sight.available_bytes - base + neighbour_grew;
   // Nothing is known of a model that was never seen alive: nothing is to come back.
   const int64_t due = t.footprint_bytes / 100 * times_.memory_back_percent;
-  const bool back = base == INT64_MAX || due == 0 || rose >= due;
   const int64_t waited = sight.now_ms - t.since_ms;
+  const bool back = base == INT64_MAX || due == 0 || rose >= due ||
+                    (t.returns_at_once && waited >= times_.kernel_memory_ms);
   const std::string text = "of " + size_text(t.footprint_bytes) + " came back " +
                            size_text(rose) + " after " +
                            std::to_string(waited / 1000) + " s";
@@ -319,12 +361,30 @@ void RestartMachine::step_reclaim(Role role, const HostSight& sight) {
     return;
   }
   t.backoff_due = false;
-  if (t.retries >= static_cast<int64_t>(times_.backoff_ms.size())) {
-    raise(role, IncidentKind::retries_exhausted,
-          "after " + std::to_string(t.retries) + " retries; the first error: " + t.first_error);
+  if (t.permanent) {
+    raise(role, IncidentKind::retries_exhausted, "no retry can help: " + t.first_error);
     enter(role, RunState::given_up, sight);
-    return;
+  } else if (next_backoff(t, sight.now_ms)) {
+    enter(role, RunState::backoff, sight);
+  } else {
+    const auto tries = t.slow ? t.retries : static_cast<int64_t>(t.crashes_ms.size()) - 1;
+    raise(role, IncidentKind::retries_exhausted,
+          "after " + std::to_string(tries) + " retries; the first error: " + t.first_error);
+    enter(role, RunState::given_up, sight);
   }
+}
+
+bool RestartMachine::next_backoff(Tenant& t, int64_t now_ms) const {
+  if (!t.slow) {
+    const QuickRestarts& quick = *times_.quick;
+    std::erase_if(t.crashes_ms, [&](int64_t at) { return now_ms - at > quick.window_ms; });
+    t.crashes_ms.push_back(now_ms);
+    const auto crashes = static_cast<int64_t>(t.crashes_ms.size());
+    if (crashes > quick.restarts) return false;
+    t.backoff_ms = quick.first_ms << std::min<int64_t>(crashes - 1, 20);
+    return true;
+  }
+  if (t.retries >= static_cast<int64_t>(times_.backoff_ms.size())) return false;
   t.backoff_ms = times_.backoff_ms[static_cast<size_t>(t.retries)];
   ++t.retries;
   // The last try is made with what is known to work.
@@ -332,7 +392,7 @@ void RestartMachine::step_reclaim(Role role, const HostSight& sight) {
   if (last && t.known_good && t.known_good->peak_bytes < t.current.peak_bytes) {
     t.current = *t.known_good;
   }
-  enter(role, RunState::backoff, sight);
+  return true;
 }
 
 void RestartMachine::step_backoff(Role role, const HostSight& sight) {
@@ -349,8 +409,8 @@ void RestartMachine::step_backoff(Role role, const HostSight& sight) {
 void RestartMachine::step_loading(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   const TenantSight& seen = sight.tenants[role_index(role)];
-  if (!t.failed.empty()) {
-    fail(role, sight, std::exchange(t.failed, {}), t.failed_first_query);
+  if (t.failed.has_value()) {
+    fail(role, sight, *std::exchange(t.failed, std::nullopt));
   } else if (!seen.alive && (t.seen_alive || sight.now_ms - t.since_ms >= times_.spawn_ms)) {
     died(role, sight);
   } else if (seen.alive && seen.ready) {
@@ -365,12 +425,16 @@ void RestartMachine::step_loading(Role role, const HostSight& sight) {
     enter(role, RunState::terminating, sight);
   } else if (sight.now_ms - t.since_ms >= times_.load_ms) {
     raise(role, IncidentKind::load_timeout, "not ready after " + std::to_string(times_.load_ms / 1000) + " s");
-    fail(role, sight, "load timeout", false);
+    fail(role, sight, {.error = "load timeout"});
   }
 }
 
 void RestartMachine::step_running(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
+  if (t.failed.has_value()) {
+    fail(role, sight, *std::exchange(t.failed, std::nullopt));
+    return;
+  }
   if (!sight.tenants[role_index(role)].alive) {
     died(role, sight);
     return;
@@ -382,7 +446,7 @@ void RestartMachine::step_running(Role role, const HostSight& sight) {
     clear(role, IncidentKind::residue);
   }
   // A stop waits for the other's load to end: it would free memory in the middle of its profiling.
-  if ((!t.wanted || t.restart) && !busy(other(role))) enter(role, RunState::draining, sight);
+  if ((!t.wanted || t.restart) && (closing_ || !busy(other(role)))) enter(role, RunState::draining, sight);
 }
 
 void RestartMachine::step_role(Role role, const HostSight& sight) {

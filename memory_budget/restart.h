@@ -9,6 +9,10 @@
 // other stops; a wait that nobody hears of. A closed gate looks again every 10 s, is an incident
 // after 2 minutes and falls back to the last known good smaller profile after 5; it opens by itself.
 //
+// Two retry budgets (docs/adr/0005): failures that memory may have to do with wait 30 s, 2 min and
+// 10 min (U8). Where `quick` is set, all others wait seconds, and count within a window: a crashed
+// default model is back at once, and a start that can never work is reported as soon.
+//
 // Not thread-safe: one owner. Bytes are bytes, times are milliseconds of a monotonic clock.
 #pragma once
 
@@ -50,6 +54,14 @@ struct Profile {
   int64_t steady_bytes = 0;
 };
 
+// Failures that memory has nothing to do with: so many restarts within the window, the first after
+// first_ms, each further one after twice as long.
+struct QuickRestarts {
+  int64_t restarts = 3;
+  int64_t window_ms = 10 * 60'000;
+  int64_t first_ms = 1000;
+};
+
 struct RestartTimes {
   int64_t drain_ms = 60'000;
   int64_t term_ms = 120'000;
@@ -67,6 +79,8 @@ struct RestartTimes {
   int64_t good_run_ms = 10 * 60'000;  // a run this long gives the retry budget back
   std::array<int64_t, 3> backoff_ms = {30'000, 120'000, 600'000};
   int64_t memory_back_percent = 90;
+  int64_t kernel_memory_ms = 2000;  // TenantSight::returns_at_once
+  std::optional<QuickRestarts> quick = std::nullopt;
 };
 
 // One look at a model's processes.
@@ -77,6 +91,9 @@ struct TenantSight {
   int64_t footprint_bytes = 0;    // anonymous and driver memory
   int64_t mapped_cache_bytes = 0; // page cache that it serves from
   int64_t unspent_bytes = 0;      // what it has a right to and has not touched yet
+  // The driver holds nothing of it. The kernel gives anonymous memory back before the last process is
+  // gone; if it does not show, somebody else took it, and waiting would not bring it back.
+  bool returns_at_once = false;
 };
 struct Holder {
   std::string name;
@@ -134,6 +151,14 @@ struct Command {
   std::string text;                              // of a raise: the numbers
 };
 
+// Why a start or a run failed.
+struct Failure {
+  std::string error;
+  bool memory = false;                 // the kernel's OOM killer, or the engine found no memory
+  bool in_first_memory_query = false;  // one retry at once is allowed
+  bool permanent = false;              // no retry can help: given up at once
+};
+
 // Rule U5, with its numbers.
 struct GateCheck {
   bool open = false;
@@ -161,7 +186,7 @@ class RestartMachine {
   void request_start(Role role);    // also out of given_up, with a fresh retry budget
   void request_stop(Role role);
   void request_restart(Role role);
-  // The engine was found running (tandemd restarted): no load, no gate.
+  // The engine was found running (tandemd restarted): no gate, and no load when it is ready.
   void adopt(Role role, const HostSight& sight);
 
   // An operator's wish to drop caches by hand; refused while it would do harm, with the reason.
@@ -173,11 +198,21 @@ class RestartMachine {
   void reclaim_done() { reclaim_answered_ = true; }
   // The engine said why it cannot start; its processes may still be there.
   void start_failed(Role role, std::string_view error, bool in_first_memory_query);
+  // The same with all that is known; also of a model that runs and is of no use any more.
+  void failed(Role role, Failure failure);
+  // How the process ended that the next look will not see: "killed by signal 9".
+  void note_end(Role role, std::string how, bool memory);
+  // From here on both may stop at the same time, whatever the other one does: tandemd ends.
+  void close();
   void stopped_by_guard(Role role);
 
   [[nodiscard]] RunState state(Role role) const { return tenant(role).state; }
   [[nodiscard]] const Profile& profile(Role role) const { return tenant(role).current; }
   [[nodiscard]] bool wanted(Role role) const { return tenant(role).wanted; }
+  // It stops or waits because of a failure, not because somebody wished it.
+  [[nodiscard]] bool failing(Role role) const;
+  // Of backoff, until its end.
+  [[nodiscard]] int64_t backoff_left_ms(Role role, int64_t now_ms) const;
   [[nodiscard]] bool has_incident(Role role) const { return tenant(role).incidents != 0; }
   [[nodiscard]] bool has_incident(Role role, IncidentKind kind) const;
   [[nodiscard]] GateCheck check_gate(Role role, const HostSight& sight) const;
@@ -208,8 +243,14 @@ class RestartMachine {
     bool guard_stopped = false;
     bool seen_alive = false;        // since the start command
     std::string first_error;
-    std::string failed;             // error of a failed start, to be handled in the next step
-    bool failed_first_query = false;
+    std::optional<Failure> failed;  // to be handled in the next step
+    std::string how_ended;
+    bool ended_for_memory = false;
+    bool returns_at_once = false;
+    bool adopted = false;           // this run was found, not started
+    bool slow = false;              // this failure goes by backoff_ms
+    bool permanent = false;
+    std::vector<int64_t> crashes_ms;  // of quick restarts, within the window
     int64_t available_at_start = 0; // of the last start of this series
     uint32_t incidents = 0;
   };
@@ -224,7 +265,10 @@ class RestartMachine {
   void clear(Role role, IncidentKind kind);
   void clear_waits(Role role);
   void note_memory(Role role, const HostSight& sight);
-  void fail(Role role, const HostSight& sight, const std::string& error, bool in_first_memory_query);
+  void fail(Role role, const HostSight& sight, const Failure& failure);
+  void fresh_budget(Role role);
+  // False: the budget is used up.
+  bool next_backoff(Tenant& t, int64_t now_ms) const;
   void died(Role role, const HostSight& sight);
 
   void step_role(Role role, const HostSight& sight);
@@ -240,6 +284,7 @@ class RestartMachine {
   bool reclaim_at_gate(Role role, const HostSight& sight, const GateCheck& check);
   void make_room_for_default(const HostSight& sight, const GateCheck& check);
   [[nodiscard]] bool owed(Role role) const;
+  [[nodiscard]] bool in_motion(Role role) const;  // busy, or about to be in a moment
   void step_loading(Role role, const HostSight& sight);
   void step_running(Role role, const HostSight& sight);
 
@@ -247,6 +292,7 @@ class RestartMachine {
   RestartTimes times_;
   std::array<Tenant, kRoleCount> tenants_{};
   bool reclaim_answered_ = false;
+  bool closing_ = false;
   std::vector<Command> commands_;
 };
 

@@ -47,6 +47,12 @@ bool RestartMachine::owed(Role role) const {
          t.state != RunState::given_up;
 }
 
+// A default model that crashed is back in seconds: a load of the optional one would only be cut short.
+bool RestartMachine::in_motion(Role role) const {
+  return busy(role) ||
+         (role == Role::default_model && state(role) == RunState::backoff && !tenant(role).slow);
+}
+
 GateCheck RestartMachine::check_gate(Role role, const HostSight& sight) const {
   const Tenant& t = tenant(role);
   GateCheck check;
@@ -61,7 +67,7 @@ GateCheck RestartMachine::check_gate(Role role, const HostSight& sight) const {
   check.blocks_ok = sight.big_blocks >= sight.big_blocks_min;
   // Levels hold for minutes to protect the default model; they do not keep it from coming back.
   check.level_ok = role == Role::default_model || sight.level < Level::orange;
-  check.neighbour_ok = !busy(other(role));
+  check.neighbour_ok = !in_motion(other(role));
   check.open = check.memory_ok && check.free_ok && check.blocks_ok && check.level_ok &&
                check.neighbour_ok;
   return check;
@@ -79,10 +85,11 @@ void RestartMachine::step_gate(Role role, const HostSight& sight) {
     return;
   }
   // The neighbour's own start or stop ends in time, or says that it does not.
-  const bool in_turn = busy(other(role)) && !has_incident(other(role), IncidentKind::undead);
+  const bool in_turn = in_motion(other(role)) && !has_incident(other(role), IncidentKind::undead);
   if (t.waiting_since_ms < 0 || in_turn) t.waiting_since_ms = sight.now_ms;
-  if (t.looked_ms >= 0 && sight.now_ms - t.looked_ms < times_.gate_look_ms) return;
-  t.looked_ms = sight.now_ms;
+  // Whoever waits only for its turn goes as soon as it has come.
+  if (!in_turn && t.looked_ms >= 0 && sight.now_ms - t.looked_ms < times_.gate_look_ms) return;
+  t.looked_ms = in_turn ? -1 : sight.now_ms;
   GateCheck check = check_gate(role, sight);
   if (has_incident(role, IncidentKind::gate_fallback) && t.retries == 0) {
     // What was wanted comes before what was settled for.
@@ -133,7 +140,8 @@ bool RestartMachine::reclaim_at_gate(Role role, const HostSight& sight, const Ga
 void RestartMachine::make_room_for_default(const HostSight& sight, const GateCheck& check) {
   Tenant& optional_model = tenant(Role::optional_model);
   const int64_t held = sight.tenants[role_index(Role::optional_model)].footprint_bytes;
-  const bool loads = optional_model.state == RunState::loading;
+  // One that was found may be only at its handshake.
+  const bool loads = optional_model.state == RunState::loading && !optional_model.adopted;
   const bool helps = optional_model.state == RunState::running && !check.memory_ok &&
                      check.available_bytes + held >= check.needed_bytes;
   if (!loads && !helps) return;

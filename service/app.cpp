@@ -21,7 +21,9 @@
 #include "service/atomic_file.h"
 #include "service/budget_target.h"
 #include "service/control_page.h"
+#include "service/engine_binary.h"
 #include "service/guard_watch.h"
+#include "service/host_view.h"
 #include "service/http/server.h"
 #include "service/incident_keeper.h"
 #include "service/incident_watch.h"
@@ -30,6 +32,7 @@
 #include "service/memory_floors.h"
 #include "service/metrics.h"
 #include "service/model_metrics.h"
+#include "service/reclaimer.h"
 #include "service/record_keeper.h"
 #include "service/store/store.h"
 #include "service/supervisor.h"
@@ -112,6 +115,7 @@ class App {
   Result<void> resolve_budgets();
   Result<void> build_models();
   Result<void> open_watch();
+  Result<void> open_host();
   Result<void> start_http();
   Result<void> start_admin();
   void on_models_changed();
@@ -129,6 +133,8 @@ class App {
   std::unique_ptr<ControlPage> page_;
   std::unique_ptr<StoreBook> book_;
   BudgetKeeper::Start budgets_at_start_;
+  std::unique_ptr<HostView> host_;
+  std::unique_ptr<Reclaimer> reclaimer_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<SupervisorBudgets> budget_target_;
   std::unique_ptr<BudgetKeeper> budgets_;
@@ -197,8 +203,12 @@ Result<void> App::build_models() {
   launcher_ = config_.engines.launcher == "systemd" ? make_systemd_launcher(config_.engines.systemctl)
                                                     : make_child_launcher();
   TRY_ASSIGN(page_, ControlPage::open(config_.server.run_dir));
-  supervisor_ = std::make_unique<Supervisor>(budgets_at_start_.config, *launcher_, clock_,
-                                             [this] { on_models_changed(); }, page_.get());
+  TRY(open_host());
+  supervisor_ = std::make_unique<Supervisor>(
+      budgets_at_start_.config, *launcher_, clock_,
+      Supervisor::Outside{
+          .host = *host_, .reclaimer = *reclaimer_, .incidents = *incidents_, .page = page_.get()},
+      [this] { on_models_changed(); });
   budget_target_ = std::make_unique<SupervisorBudgets>(*supervisor_, restart_limit(config_.engines));
   budgets_ = std::make_unique<BudgetKeeper>(BudgetKeeper::Parts{.configured = config_,
                                                                 .book = *book_,
@@ -243,6 +253,22 @@ Result<void> App::open_watch() {
   }
   TRY_ASSIGN(watch_, GuardWatch::open(std::move(options), clock_, *supervisor_, metrics_,
                                       *incidents_));
+  return {};
+}
+
+Result<void> App::open_host() {
+  TRY_ASSIGN(budget::HostProbe probe, budget::HostProbe::open(""));
+  budget::HostReading reading;
+  if (!probe.read(reading)) return make_error(Errc::io, "/proc/meminfo cannot be read");
+  TRY_ASSIGN(budget::LevelFloors floors, memory_floors(config_.memory, reading.memory.total));
+  const bool shared = device_shares_memory(reading.memory.total);
+  // Free and contiguous memory are the driver's need (U5 b, c): for our own pages the kernel makes room.
+  if (!shared) floors.load_free_min = 0;
+  TRY_ASSIGN(host_, make_host_view(floors, page_.get()));
+  const std::string& reclaim = config_.memory.reclaim;
+  reclaimer_ = reclaim == "always" || (reclaim == "auto" && shared)
+                   ? make_helper_reclaimer(binary_beside_us("tandem-reclaim"), ::geteuid() == 0)
+                   : make_no_reclaimer();
   return {};
 }
 

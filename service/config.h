@@ -57,6 +57,7 @@ struct EnginesConfig {
   Duration hello_deadline = std::chrono::seconds(10);
   Duration load_deadline = std::chrono::minutes(30);
   Duration trial_deadline = std::chrono::seconds(20);
+  Duration drain_deadline = std::chrono::seconds(60);
   Duration stop_deadline = std::chrono::seconds(10);
   int64_t restarts = 3;
   Duration restart_window = std::chrono::minutes(10);

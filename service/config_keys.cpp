@@ -104,11 +104,13 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
        "time for the tiny requests that show what a loaded model really answers (docs/sanitizer.md); "
        "0ms: none are sent",
        0, 25 * kSecond},
-      {"stop_deadline", &E::stop_deadline, duration,
-       "ordered stop: time after drain and again after SIGTERM, before SIGKILL", 100, kHour},
+      {"drain_deadline", &E::drain_deadline, duration,
+       "ordered stop: how long running answers may go on before SIGTERM", 100, kHour},
+      {"stop_deadline", &E::stop_deadline, duration, "ordered stop: from SIGTERM to SIGKILL", 100, kHour},
       {"restarts", &E::restarts, integer,
-       "restarts after crashes within restart_window; one more crash and the model is failed", 0,
-       100},
+       "restarts after crashes within restart_window; one more crash and the model is failed. Failures for "
+       "want of memory wait 30 s, 2 min and 10 min instead",
+       0, 100},
       {"restart_window", &E::restart_window, duration, "see restarts", kSecond, 24 * kHour},
       {"restart_backoff", &E::restart_backoff, duration,
        "wait before the first restart; doubles with each further one", 10, kHour},

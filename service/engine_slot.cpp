@@ -1,5 +1,6 @@
 #include "service/engine_slot.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +18,6 @@ namespace {
 
 constexpr auto kConnectPoll = std::chrono::milliseconds(20);
 constexpr auto kLostGrace = std::chrono::milliseconds(500);
-constexpr auto kKillLimit = std::chrono::seconds(30);
 constexpr auto kProbeLimit = std::chrono::seconds(60);
 
 // The last line of an engine's log says why it ended when it could not say it on the socket.
@@ -32,6 +32,14 @@ std::string last_line(const std::string& path) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   const size_t start = text.rfind('\n');
   return utf8::repair(text.substr(start == std::string::npos ? 0 : start + 1, kLineBytesMax));
+}
+
+// For the kernel's own killer (U15): the optional model first, then the default one, then the rest. Raising
+// the score of an own process is always allowed; under a unit that starts lower it may not be.
+void set_oom_score(pid_t pid, budget::Role role) {
+  std::ofstream file("/proc/" + std::to_string(pid) + "/oom_score_adj");
+  file << (role == budget::Role::optional_model ? 900 : 300) << std::flush;
+  if (!file) log::warning("oom_score_adj of process " + std::to_string(pid) + " cannot be set");
 }
 
 std::vector<std::string> model_arguments(const SlotOptions& options) {
@@ -76,29 +84,25 @@ EngineSlot::EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, 
       tenant_(tenant),
       launcher_(launcher),
       prober_(prober),
-      clock_(clock),
-      policy_({.restarts = options_.engines.restarts,
-               .window = options_.engines.restart_window,
-               .backoff = options_.engines.restart_backoff}) {
+      clock_(clock) {
   tenant_.set_status(status_);
 }
 
-std::string EngineSlot::socket_path() const {
-  return options_.run_dir + "/engine-" + options_.role + ".sock";
-}
-std::string EngineSlot::record_path() const {
-  return options_.run_dir + "/engine-" + options_.role + ".json";
-}
-std::string EngineSlot::log_path() const {
-  return options_.run_dir + "/engine-" + options_.role + ".log";
+std::string EngineSlot::path(const char* ending) const {
+  return options_.run_dir + "/engine-" + budget::role_name(options_.role) + ending;
 }
 
-std::vector<std::string> EngineSlot::arguments() const {
-  std::vector<std::string> out = model_arguments(options_);
+std::vector<std::string> EngineSlot::arguments(const budget::Profile& profile) const {
+  SlotOptions options = options_;
+  if (profile.slots > 0) {  // else: as configured
+    options.model.slots = profile.slots;
+    options.model.kv_bytes = profile.kv_bytes;
+  }
+  std::vector<std::string> out = model_arguments(options);
   const auto drain_s =
       std::chrono::ceil<std::chrono::seconds>(options_.engines.stop_deadline).count();
   for (const std::string& argument :
-       {std::string("--socket"), socket_path(), std::string("--config-hash"), config_hash_,
+       {std::string("--socket"), path(".sock"), std::string("--config-hash"), config_hash_,
         std::string("--drain-timeout"), std::to_string(drain_s), std::string("--log-level"),
         options_.log_level}) {
     out.push_back(argument);
@@ -111,30 +115,27 @@ void EngineSlot::log_line(const std::string& text, bool warning) const {
   warning ? log::warning(line) : log::info(line);
 }
 
-void EngineSlot::enter(Phase phase, ModelState state, std::string message, SteadyTime deadline) {
+void EngineSlot::enter(Phase phase, std::string doing, SteadyTime deadline) {
   phase_ = phase;
+  doing_ = std::move(doing);
   deadline_ = deadline;
   phase_end_ = deadline;
-  status_.state = state;
-  status_.message = std::move(message);
-  status_.pid = process_.valid() ? process_.pid() : 0;
-  if (state != ModelState::ready) status_.ready_unix_s = 0;
-  tenant_.set_status(status_);
 }
 
-void EngineSlot::begin(bool start_allowed) {
-  if (adopt_by_socket() || adopt_by_record()) return;
-  if (start_allowed) return start();
-  enter(Phase::waiting, ModelState::starting, "waits for the default model", SteadyTime::max());
+void EngineSlot::report(Trouble trouble) {
+  if (phase_ == Phase::leaving || phase_ == Phase::none) return;
+  log_line(trouble.why, true);
+  why_ = trouble.why;
+  failed_ = failed_ || !trouble.replace;
+  trouble_ = std::move(trouble);
+  enter(Phase::leaving, "", SteadyTime::max());
 }
 
-void EngineSlot::allow_start() {
-  if (phase_ == Phase::waiting) start();
-}
+bool EngineSlot::adopt() { return adopt_by_socket() || adopt_by_record(); }
 
 // The kernel says who listens on the socket: that is the engine, whatever the record says.
 bool EngineSlot::adopt_by_socket() {
-  auto epoch = tenant_.client().attach(socket_path());
+  auto epoch = tenant_.client().attach(path(".sock"));
   if (!epoch.ok()) return false;
   const auto pid = static_cast<pid_t>(tenant_.client().peer_pid());
   auto process = Process::open(pid);
@@ -144,18 +145,19 @@ bool EngineSlot::adopt_by_socket() {
   }
   epoch_ = *epoch;
   process_ = std::move(*process);
-  auto record = read_engine_record(record_path());
+  group_ = process_group_of(process_.pid());
+  drained_ = false;
+  auto record = read_engine_record(path(".json"));
   record_ = record.ok() ? std::move(*record) : EngineRecord{};
   status_.adopted = true;
   log_line("adopts the running engine, process " + std::to_string(process_.pid()));
-  enter(Phase::greeting, ModelState::starting, "handshake with the running engine",
-        clock_.now() + options_.engines.hello_deadline);
+  enter(Phase::greeting, "handshake with the running engine", clock_.now() + options_.engines.hello_deadline);
   return true;
 }
 
 // An engine that was started just before the last tandemd died and does not listen yet.
 bool EngineSlot::adopt_by_record() {
-  auto record = read_engine_record(record_path());
+  auto record = read_engine_record(path(".json"));
   if (!record.ok()) return false;
   const auto pid = static_cast<pid_t>(record->pid);
   auto process = Process::open(pid);
@@ -165,33 +167,40 @@ bool EngineSlot::adopt_by_record() {
     return false;
   }
   process_ = std::move(*process);
+  group_ = process_group_of(process_.pid());
+  drained_ = false;
   record_ = std::move(*record);
   status_.adopted = true;
   log_line("adopts the starting engine, process " + std::to_string(process_.pid()));
-  enter(Phase::connecting, ModelState::starting, "waits for the running engine's socket",
-        clock_.now() + options_.engines.hello_deadline);
+  enter(Phase::connecting, "waits for the running engine's socket", clock_.now() + options_.engines.hello_deadline);
   deadline_ = clock_.now();
   return true;
 }
 
-void EngineSlot::start() {
+void EngineSlot::launch(const budget::Profile& profile) {
+  trouble_.reset();
   // An engine that a tandemd started just before its kill -9 has no record, and may have come to
   // listen only now: a second one beside it could never take the socket.
   if (adopt_by_socket()) return;
+  if (std::exchange(failed_, false)) ++status_.restarts;
   status_.adopted = false;
   failure_.clear();
+  drained_ = false;
+  excused_ = false;
   record_ = {.config_hash = config_hash_};
-  auto process = launcher_.launch({.instance = options_.role,
+  group_ = {};
+  enter(Phase::connecting, "starts", clock_.now() + options_.engines.hello_deadline);
+  auto process = launcher_.launch({.instance = budget::role_name(options_.role),
                                    .binary = options_.engines.binary,
-                                   .arguments = arguments(),
+                                   .arguments = arguments(profile),
                                    .run_dir = options_.run_dir,
-                                   .log_path = log_path()});
-  if (!process.ok()) return crashed(process.error().message);
+                                   .log_path = path(".log")});
+  if (!process.ok()) return report({.why = process.error().message});
   process_ = std::move(*process);
+  set_oom_score(process_.pid(), options_.role);
+  group_ = process_group_of(process_.pid());
   save_record();
-  log_line("started, process " + std::to_string(process_.pid()));
-  enter(Phase::connecting, ModelState::starting, "starts",
-        clock_.now() + options_.engines.hello_deadline);
+  log_line("started, process " + std::to_string(process_.pid()) + ", " + profile.name);
   deadline_ = clock_.now();
 }
 
@@ -199,21 +208,21 @@ void EngineSlot::save_record() {
   record_.pid = process_.pid();
   const auto ticks = process_start_ticks(process_.pid());
   record_.start_ticks = ticks.ok() ? static_cast<int64_t>(*ticks) : 0;
-  const auto written = write_engine_record(record_path(), record_);
+  const auto written = write_engine_record(path(".json"), record_);
   if (!written.ok()) log_line("cannot be adopted later: " + written.error().message, true);
 }
 
 void EngineSlot::try_connect() {
-  auto epoch = tenant_.client().attach(socket_path());
+  auto epoch = tenant_.client().attach(path(".sock"));
   if (epoch.ok() && tenant_.client().peer_pid() == process_.pid()) {
     epoch_ = *epoch;
     const SteadyTime end = phase_end_;
-    enter(Phase::greeting, ModelState::starting, "handshake", end);
+    enter(Phase::greeting, "handshake", end);
     return;
   }
   tenant_.client().detach("another process answers on the engine's socket");
   if (clock_.now() >= phase_end_) {
-    return stop_process(Then::count_crash, "does not answer on its socket");
+    return report({.why = "does not answer on its socket"});
   }
   deadline_ = std::min(clock_.now() + kConnectPoll, phase_end_);
 }
@@ -247,9 +256,8 @@ void EngineSlot::on_welcome(uint64_t epoch, const protocol::Welcome& welcome) {
   if (epoch != epoch_ || phase_ != Phase::greeting) return;
   const auto fits = check_welcome(welcome);
   if (!fits.ok()) {
-    // A fresh engine that does not fit would not fit the next time either: that is a crash.
-    return stop_process(status_.adopted ? Then::start : Then::count_crash,
-                        "does not fit: " + fits.error().message);
+    // A fresh engine that does not fit would not fit the next time either: that is a failure.
+    return report({.why = "does not fit: " + fits.error().message, .replace = status_.adopted});
   }
   record_.instance_id = welcome.instance_id;
   record_.weights_hash = welcome.weights_hash;
@@ -261,9 +269,9 @@ void EngineSlot::on_welcome(uint64_t epoch, const protocol::Welcome& welcome) {
     return start_probe(*welcome.facts);
   }
   if (welcome.state == protocol::EngineState::draining) {
-    return stop_process(Then::start, "was draining");
+    return report({.why = "was draining", .replace = true});
   }
-  enter(Phase::loading, ModelState::loading, "", clock_.now() + options_.engines.load_deadline);
+  enter(Phase::loading, "", SteadyTime::max());  // the restart machine bounds it
 }
 
 void EngineSlot::on_state(uint64_t epoch, const protocol::StateChange& change) {
@@ -277,15 +285,15 @@ void EngineSlot::on_state(uint64_t epoch, const protocol::StateChange& change) {
       return;
     case protocol::EngineState::draining:
       // Somebody sent it SIGTERM: not a crash, but it will end.
-      return stop_process(Then::start, "was told to drain from outside");
+      return report({.why = "was told to drain from outside", .replace = true});
     case protocol::EngineState::failed:
-      return stop_process(Then::count_crash, change.message);
+      return report({.why = change.message});
   }
 }
 
 void EngineSlot::start_probe(const protocol::ModelFacts& facts) {
   status_.facts = facts;
-  enter(Phase::probing, ModelState::loading, "asks its chat template", clock_.now() + kProbeLimit);
+  enter(Phase::probing, "asks its chat template", clock_.now() + kProbeLimit);
   prober_.probe(epoch_, facts);
 }
 
@@ -295,30 +303,30 @@ void EngineSlot::on_probed(uint64_t epoch, Result<FoundProfile> found) {
   const Error& error = found.error();
   if (error.code == Errc::unavailable) return;  // the loss of its connection is reported by itself
   const bool refused = error.code == Errc::invalid_argument || error.code == Errc::too_large;
-  stop_process(refused ? Then::fail : Then::count_crash,
-               "its chat template cannot write the plainest chat: " + error.message);
+  report({.why = "its chat template cannot write the plainest chat: " + error.message,
+          .permanent = refused});
 }
 
 void EngineSlot::become_ready(FoundProfile found) {
   log_line("profile: " + log::quoted(profile_line(found.facts)));
   tenant_.set_profile(std::move(found));
   status_.ready_unix_s = clock_.unix_seconds();
-  enter(Phase::ready, ModelState::ready, "", SteadyTime::max());
+  enter(Phase::ready, "", SteadyTime::max());
   log_line("ready, process " + std::to_string(process_.pid()) +
            (status_.adopted ? ", adopted" : ""));
 }
 
 void EngineSlot::on_drained(uint64_t epoch) {
-  if (epoch == epoch_ && phase_ == Phase::draining) terminate();
+  if (epoch == epoch_) drained_ = true;
 }
 
 void EngineSlot::on_lost(uint64_t epoch, const std::string& reason) {
   if (epoch != epoch_) return;
   tenant_.client().detach(reason);
-  if (phase_ == Phase::draining) return terminate();
+  drained_ = true;  // whatever was under way has failed
   // One of another build refuses the handshake: it is replaced in order, like one that does not fit.
   if (phase_ == Phase::greeting && status_.adopted) {
-    return stop_process(Then::start, "ended the handshake: " + log::quoted(reason));
+    return report({.why = "ended the handshake: " + log::quoted(reason), .replace = true});
   }
   if (phase_ != Phase::greeting && phase_ != Phase::loading && phase_ != Phase::probing &&
       phase_ != Phase::ready) {
@@ -327,25 +335,32 @@ void EngineSlot::on_lost(uint64_t epoch, const std::string& reason) {
   // Nearly always the process is ending; its pidfd then says how. If it lives on, it is stopped.
   log_line(log::quoted(reason), true);
   lost_reason_ = reason;
-  enter(Phase::lost, ModelState::starting, "lost its connection", clock_.now() + kLostGrace);
+  enter(Phase::lost, "lost its connection", clock_.now() + kLostGrace);
   epoch_ = 0;
 }
 
-void EngineSlot::stop_process(Then then, std::string why) {
-  then_ = then;
-  if (then != Then::stay_stopped) log_line(why, true);
-  stop_reason_ = std::move(why);
-  CHECK(process_.valid());
-  enter(Phase::draining, ModelState::draining, stop_reason_,
-        clock_.now() + options_.engines.stop_deadline);
-  const auto sent = tenant_.client().send(FrameType::drain, 0, Json());
-  if (!sent.ok()) terminate();
+void EngineSlot::stop_admitting() {
+  enter(Phase::leaving, "", SteadyTime::max());
+  drained_ = !tenant_.client().send(FrameType::drain, 0, Json()).ok();
 }
 
 void EngineSlot::terminate() {
-  launcher_.terminate(process_, options_.role);
-  enter(Phase::terminating, ModelState::draining, stop_reason_,
-        clock_.now() + options_.engines.stop_deadline);
+  enter(Phase::leaving, "", SteadyTime::max());
+  if (process_.valid()) launcher_.terminate(process_, budget::role_name(options_.role));
+  (void)signal_group(group_, SIGTERM);
+}
+
+void EngineSlot::kill() {
+  enter(Phase::leaving, "", SteadyTime::max());
+  log_line("SIGKILL", true);
+  if (process_.valid()) launcher_.kill(process_, budget::role_name(options_.role));
+  (void)signal_group(group_, SIGKILL);
+}
+
+budget::TenantSight EngineSlot::sight() {
+  const bool alive = process_.valid() || signal_group(group_, 0) > 0;
+  if (!alive) group_ = {};
+  return {.alive = alive, .drained = drained_, .ready = phase_ == Phase::ready};
 }
 
 void EngineSlot::collect_end() {
@@ -355,102 +370,62 @@ void EngineSlot::collect_end() {
                           ")");
 }
 
-void EngineSlot::on_process_end() {
-  const std::string end = "process " + std::to_string(process_.pid()) + " ended: " + how_ended_;
+std::string EngineSlot::on_process_end() {
+  std::string end = "process " + std::to_string(process_.pid()) + " ended: " + how_ended_;
   process_ = Process();
-  (void)::unlink(record_path().c_str());
+  (void)::unlink(path(".json").c_str());
   epoch_ = 0;
-  if (!stopping()) {
-    if (!failure_.empty()) return crashed(failure_ + "; " + end);
-    const std::string line = last_line(log_path());
-    return crashed(line.empty() ? end : end + "; its log ends with: " + line);
+  if (std::exchange(phase_, Phase::none) == Phase::leaving) {
+    log_line("stopped, " + end);
+    if (why_.empty()) why_ = end;
+  } else {
+    // Nothing that it started is of use without it.
+    (void)signal_group(group_, SIGKILL);
+    failed_ = !excused_;
+    if (excused_) {
+      end = why_ + "; " + end;
+    } else if (!failure_.empty()) {
+      why_ = failure_ + "; " + end;
+    } else {
+      const std::string line = last_line(path(".log"));
+      why_ = line.empty() ? end : end + "; its log ends with: " + line;
+    }
+    log_line(why_, true);
   }
-  log_line("stopped, " + end);
-  switch (then_) {
-    case Then::stay_stopped:
-      return enter(Phase::idle, ModelState::stopped, stop_reason_, SteadyTime::max());
-    case Then::start: return start();
-    case Then::count_crash: return crashed(stop_reason_);
-    case Then::fail: return failed(stop_reason_);
-  }
-}
-
-// Until an administrator does something about it.
-void EngineSlot::failed(std::string why) {
-  tenant_.set_back_at(clock_.now() + std::chrono::minutes(10));
-  enter(Phase::idle, ModelState::failed, std::move(why), SteadyTime::max());
-}
-
-void EngineSlot::crashed(std::string why) {
-  const auto wait = policy_.on_crash(clock_.now());
-  if (!wait.has_value()) {
-    log::error("model " + options_.model.name + " failed: " + why + "; " +
-               std::to_string(policy_.limits().restarts) +
-               " restarts did not help. Look at " + log_path() +
-               ", then: tandemctl model restart " + options_.model.name);
-    return failed(std::move(why));
-  }
-  log_line(why + "; starts again in " + std::to_string(wait->count()) + " ms", true);
-  tenant_.set_back_at(clock_.now() + *wait + std::chrono::seconds(2));
-  enter(Phase::backoff, ModelState::backoff, std::move(why), clock_.now() + *wait);
+  enter(Phase::none, "", SteadyTime::max());
+  return why_;
 }
 
 void EngineSlot::step() {
   if (clock_.now() < deadline_) return;
   switch (phase_) {
-    case Phase::idle:
-    case Phase::waiting:
+    case Phase::none:
+    case Phase::leaving:
+    case Phase::loading:
     case Phase::ready: return;
     case Phase::connecting: return try_connect();
-    case Phase::lost: return stop_process(Then::count_crash, lost_reason_);
+    case Phase::lost: return report({.why = lost_reason_});
     case Phase::greeting:
-      return stop_process(status_.adopted ? Then::start : Then::count_crash,
-                          "gave no answer to the handshake");
-    case Phase::loading: return stop_process(Then::count_crash, "did not load in time");
-    case Phase::probing:
-      return stop_process(Then::count_crash, "gave no answer about its chat template");
-    case Phase::draining: return terminate();
-    case Phase::terminating:
-      log_line("does not stop: SIGKILL", true);
-      launcher_.kill(process_, options_.role);
-      return enter(Phase::killing, ModelState::draining, stop_reason_, clock_.now() + kKillLimit);
-    case Phase::killing:
-      log_line("process " + std::to_string(process_.pid()) + " does not die", true);
-      deadline_ = clock_.now() + kKillLimit;
-      return;
-    case Phase::backoff:
-      ++status_.restarts;
-      return start();
+      return report({.why = "gave no answer to the handshake", .replace = status_.adopted});
+    case Phase::probing: return report({.why = "gave no answer about its chat template"});
   }
 }
 
-void EngineSlot::load() {
-  if (stopping()) {
-    then_ = Then::start;
-    return;
-  }
-  if (process_.valid()) return;
-  policy_.forget();
-  start();
+ModelState EngineSlot::starting_state() const {
+  return phase_ == Phase::loading || phase_ == Phase::probing ? ModelState::loading
+                                                              : ModelState::starting;
 }
 
-void EngineSlot::unload() {
-  if (stopping()) {
-    then_ = Then::stay_stopped;
-    return;
-  }
-  if (process_.valid()) return stop_process(Then::stay_stopped, "unloaded");
-  enter(Phase::idle, ModelState::stopped, "unloaded", SteadyTime::max());
-}
-
-void EngineSlot::restart() {
-  policy_.forget();
-  if (!process_.valid()) return load();
-  if (stopping()) {
-    then_ = Then::start;
-    return;
-  }
-  stop_process(Then::start, "restarted by an administrator");
+void EngineSlot::show(ModelState state, const std::string& message) {
+  const bool starts = state == ModelState::starting || state == ModelState::loading;
+  std::string text = message;
+  if (text.empty() && starts) text = doing_;
+  if (text.empty() && !starts && state != ModelState::ready) text = why_;
+  if (state != ModelState::ready) status_.ready_unix_s = 0;
+  status_.state = state;
+  status_.message = std::move(text);
+  status_.pid = pid();
+  tenant_.set_status(status_);
 }
 
 void EngineSlot::set_budget(const ModelBudget& budget) {
@@ -460,7 +435,8 @@ void EngineSlot::set_budget(const ModelBudget& budget) {
 void EngineSlot::let_go() {
   tenant_.client().detach("tandemd stops");
   process_ = Process();
-  enter(Phase::idle, ModelState::stopped, "tandemd stops", SteadyTime::max());
+  group_ = {};
+  enter(Phase::none, "", SteadyTime::max());
 }
 
 }  // namespace tandem::service

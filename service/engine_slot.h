@@ -1,25 +1,27 @@
-// EngineSlot: the life of one model's engine as a state machine: adopt or start, handshake, load,
-// ready, ordered stop, crash and restart. It holds no thread: the supervisor calls it from its own
-// one with events and with step() when next_deadline() has come. Time comes from the Clock.
+// EngineSlot: one model's engine process and its connection: launch or adoption, handshake, probe of
+// the chat template, drain and signals. It decides nothing about starts and stops: that is the restart
+// machine's (memory_budget/restart.h), through service/restart_driver.h. It reports what it sees as
+// sight() and trouble, and shows the model's state to everybody.
 //
-//   waiting -> connecting -> greeting -> loading -> probing -> ready
-//      any of these -> (process ended) -> backoff -> connecting ..., or failed
-//      any of these -> draining -> terminating -> killing -> (process ended) -> stopped or a start
+//   none -> connecting -> greeting -> loading -> probing -> ready
+//   leaving: a stop was ordered; lost: the connection is gone, the process not seen to end yet
 //
-// A lost connection to a live process is a crash too: the process is ended in order first. Not so in
-// the handshake of an adopted engine: it may be of another build, and is replaced.
+// Holds no thread: the supervisor calls it from its own one with events, and step() when
+// next_deadline() has come. Time comes from the Clock.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "base/protocol.h"
+#include "memory_budget/restart.h"
 #include "service/budget.h"
 #include "service/config.h"
 #include "service/engine_record.h"
 #include "service/launcher.h"
-#include "service/restart_policy.h"
+#include "service/process_group.h"
 #include "service/tenant.h"
 
 namespace tandem::service {
@@ -28,7 +30,7 @@ struct SlotOptions {
   ModelConfig model;
   EnginesConfig engines;  // binary is filled in
   SanitizerConfig sanitizer;
-  std::string role;       // "default", "optional"
+  budget::Role role = budget::Role::default_model;
   std::string run_dir;
   std::string log_level;
 };
@@ -43,17 +45,26 @@ class Prober {
 
 class EngineSlot {
  public:
+  // What keeps an engine from serving. `replace`: nobody's fault, an ordered stop and a start.
+  struct Trouble {
+    std::string why;
+    bool replace = false;
+    bool permanent = false;
+  };
+
   EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, Prober& prober,
              const Clock& clock);
 
-  // Adopts a running engine; else starts one, or waits for allow_start().
-  void begin(bool start_allowed);
-  void allow_start();
-
-  // Administration. load: from stopped or failed; restart: from any state.
-  void load();
-  void unload();
-  void restart();
+  // Takes over a running engine. False: there is none.
+  bool adopt();
+  // Starts an engine with the profile's KV and slots; finds it when it runs already. A failure comes
+  // as trouble.
+  void launch(const budget::Profile& profile);
+  // Ends the admission, and asks the engine to tell when nothing is under way.
+  void stop_admitting();
+  // To the whole group.
+  void terminate();
+  void kill();
   // Of the engine's next start.
   void set_budget(const ModelBudget& budget);
   [[nodiscard]] ModelBudget budget() const { return budget_of(options_.model); }
@@ -65,55 +76,52 @@ class EngineSlot {
   void on_probed(uint64_t epoch, Result<FoundProfile> found);
   void on_drained(uint64_t epoch);
   void on_lost(uint64_t epoch, const std::string& reason);
-  // The process has ended: first collect_end, then the messages of its connection, then this.
+  // The process has ended: first collect_end, then the messages of its connection, then this. Returns
+  // how it ended, for people.
   void collect_end();
-  void on_process_end();
+  std::string on_process_end();
   void step();
+  std::optional<Trouble> take_trouble() { return std::exchange(trouble_, std::nullopt); }
+
+  // Alive while any process of the group is; without memory figures. Reads /proc once the leader is gone.
+  [[nodiscard]] budget::TenantSight sight();
+  [[nodiscard]] const ProcessGroup& group() const { return group_; }
+  // Tells everybody. `message`: why it is not ready; empty: what the slot knows itself.
+  void show(ModelState state, const std::string& message);
+  // While its engine starts.
+  [[nodiscard]] ModelState starting_state() const;
+  void note_reason(std::string why) { why_ = std::move(why); }
+  // The end of this run is somebody else's doing.
+  void excuse(std::string why) {
+    why_ = std::move(why);
+    excused_ = true;
+    failed_ = false;
+  }
 
   [[nodiscard]] int pidfd() const { return process_.valid() ? process_.pidfd() : -1; }
   [[nodiscard]] int64_t pid() const { return process_.valid() ? process_.pid() : 0; }
   [[nodiscard]] SteadyTime next_deadline() const { return deadline_; }
-  [[nodiscard]] ModelState state() const { return status_.state; }
+  [[nodiscard]] const ModelStatus& status() const { return status_; }
+  [[nodiscard]] const ModelConfig& model() const { return options_.model; }
   [[nodiscard]] bool has_process() const { return process_.valid(); }
+  // Of the last launch or adoption; empty before the handshake.
+  [[nodiscard]] const std::string& weights_hash() const { return record_.weights_hash; }
 
  private:
-  enum class Phase : uint8_t {
-    idle,        // no process; stopped or failed
-    waiting,     // until the default model has settled
-    connecting,  // process lives, its socket does not answer yet
-    greeting,
-    loading,
-    probing,
-    ready,
-    lost,        // connection gone, process not seen to end yet
-    draining,
-    terminating,
-    killing,
-    backoff,
-  };
-  enum class Then : uint8_t { stay_stopped, start, count_crash, fail };
+  enum class Phase : uint8_t { none, connecting, greeting, loading, probing, ready, lost, leaving };
 
-  [[nodiscard]] std::string socket_path() const;
-  [[nodiscard]] std::string record_path() const;
-  [[nodiscard]] std::string log_path() const;
-  [[nodiscard]] std::vector<std::string> arguments() const;
+  [[nodiscard]] std::string path(const char* ending) const;
+  [[nodiscard]] std::vector<std::string> arguments(const budget::Profile& profile) const;
 
   bool adopt_by_socket();
   bool adopt_by_record();
-  void start();
   void try_connect();
   Result<void> check_welcome(const protocol::Welcome& welcome) const;
   void start_probe(const protocol::ModelFacts& facts);
   void become_ready(FoundProfile found);
-  void stop_process(Then then, std::string why);
-  void terminate();
-  void crashed(std::string why);
-  void failed(std::string why);
+  void report(Trouble trouble);
   void save_record();
-  void enter(Phase phase, ModelState state, std::string message, SteadyTime deadline);
-  [[nodiscard]] bool stopping() const {
-    return phase_ == Phase::draining || phase_ == Phase::terminating || phase_ == Phase::killing;
-  }
+  void enter(Phase phase, std::string doing, SteadyTime deadline);
   void log_line(const std::string& text, bool warning = false) const;
 
   SlotOptions options_;  // only the budgets of the model change
@@ -122,18 +130,22 @@ class EngineSlot {
   Launcher& launcher_;
   Prober& prober_;
   const Clock& clock_;
-  RestartPolicy policy_;
 
-  Phase phase_ = Phase::idle;
-  Then then_ = Then::stay_stopped;
-  std::string stop_reason_;
+  Phase phase_ = Phase::none;
+  std::optional<Trouble> trouble_;
+  std::string doing_;    // for people, while it starts
+  std::string why_;      // of the last stop or failure
   std::string failure_;  // told by the engine before it ended
   std::string lost_reason_;
   std::string how_ended_;
+  bool drained_ = false;
+  bool excused_ = false;
+  bool failed_ = false;  // the last run ended by a failure: the next launch is a restart
   SteadyTime deadline_ = SteadyTime::max();   // of the next step()
   SteadyTime phase_end_ = SteadyTime::max();  // connecting polls before it
   uint64_t epoch_ = 0;
   Process process_;
+  ProcessGroup group_;
   EngineRecord record_;
   ModelStatus status_;
 };

@@ -15,6 +15,7 @@ const char* role_name(Role role) noexcept {
 const char* model_state_name(ModelState state) noexcept {
   switch (state) {
     case ModelState::stopped: return "stopped";
+    case ModelState::waiting: return "waiting";
     case ModelState::starting: return "starting";
     case ModelState::loading: return "loading";
     case ModelState::ready: return "ready";

@@ -36,6 +36,7 @@ const char* role_name(Role role) noexcept;  // "default", "optional"
 
 enum class ModelState : uint8_t {
   stopped,   // unloaded by an administrator, or not started yet
+  waiting,   // for memory: the gate of its start is closed, and opens by itself
   starting,  // process started or being adopted, no handshake yet
   loading,   // handshake done, weights not ready
   ready,

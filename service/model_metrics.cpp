@@ -4,7 +4,7 @@ namespace tandem::service {
 namespace {
 
 constexpr auto kStatsLimit = std::chrono::milliseconds(200);
-constexpr ModelState kStates[] = {ModelState::stopped,  ModelState::starting, ModelState::loading,
+constexpr ModelState kStates[] = {ModelState::stopped,  ModelState::waiting,  ModelState::starting, ModelState::loading,
                                   ModelState::ready,    ModelState::draining, ModelState::backoff,
                                   ModelState::failed};
 

@@ -9,29 +9,26 @@
 #include "base/log.h"
 #include "base/overloaded.h"
 #include "service/leftover_engine.h"
+#include "service/model_figures.h"
 
 namespace tandem::service {
 
 namespace {
 
 constexpr auto kProbeLimit = std::chrono::seconds(30);
-constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat
+constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat of the control page
+
+budget::Role memory_role(Role role) {
+  return role == Role::default_model ? budget::Role::default_model : budget::Role::optional_model;
+}
 
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
   return {.model = model,
           .engines = config.engines,
           .sanitizer = config.sanitizer,
-          .role = role_name(role),
+          .role = memory_role(role),
           .run_dir = config.server.run_dir,
           .log_level = config.server.log_level};
-}
-
-void run_command(EngineSlot& slot, ModelCommand command) {
-  switch (command) {
-    case ModelCommand::load: return slot.load();
-    case ModelCommand::unload: return slot.unload();
-    case ModelCommand::restart: return slot.restart();
-  }
 }
 
 }  // namespace
@@ -113,13 +110,13 @@ void Supervisor::Seat::tell_budget(const ModelBudget& budget) {
                told.error().message);
 }
 
-Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
-                       std::function<void()> on_change, ControlPage* page)
+Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
+                       std::function<void()> on_change)
     : clock_(clock),
       launcher_(launcher),
       run_dir_(config.server.run_dir),
       on_change_(std::move(on_change)),
-      page_(page),
+      reclaimer_(outside.reclaimer),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   CHECK(wake_.valid());
   seats_.push_back(std::make_unique<Seat>(*this, 0, config.default_model, config,
@@ -128,6 +125,20 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
     seats_.push_back(std::make_unique<Seat>(*this, 1, *config.optional_model, config,
                                             Role::optional_model, launcher, clock));
   }
+  std::vector<RestartDriver::Seat> seats;
+  for (const auto& seat : seats_) {
+    seats.push_back({.role = memory_role(seat->tenant.info().role),
+                     .slot = seat->slot,
+                     .tenant = seat->tenant,
+                     .profile = estimated_profile(seat->slot.model())});
+  }
+  driver_ = std::make_unique<RestartDriver>(config.engines,
+                                            RestartDriver::Parts{.clock = clock,
+                                                                 .host = outside.host,
+                                                                 .reclaimer = outside.reclaimer,
+                                                                 .incidents = outside.incidents,
+                                                                 .page = outside.page},
+                                            std::move(seats));
 }
 
 Supervisor::~Supervisor() {
@@ -157,7 +168,7 @@ void Supervisor::run(const std::stop_token& stop) {
 
 void Supervisor::begin() {
   if (seats_.size() == 1) (void)end_leftover_engine(run_dir_, "optional", launcher_);
-  for (size_t i = 0; i < seats_.size(); ++i) seats_[i]->slot.begin(i == 0);
+  driver_->begin();
 }
 
 void Supervisor::stop(bool engines_outlive) {
@@ -196,11 +207,12 @@ void Supervisor::use_budget(Role role, const ModelBudget& budget) {
 
 std::vector<Supervisor::Seat*> Supervisor::wait(std::chrono::milliseconds wait_max) {
   std::vector<pollfd> polls{{wake_.get(), POLLIN, 0}};
-  SteadyTime next = clock_.now() + wait_max;
+  SteadyTime next = clock_.now() + std::min(wait_max, driver_->next_look());
   for (const auto& seat : seats_) {
     polls.push_back({seat->slot.pidfd(), POLLIN, 0});
     next = std::min(next, seat->slot.next_deadline());
   }
+  polls.push_back({reclaimer_.fd(), POLLIN, 0});
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(std::max(next - clock_.now(), SteadyTime::duration(0)));
   (void)::poll(polls.data(), polls.size(), static_cast<int>(left.count()));
@@ -217,40 +229,22 @@ void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
   const std::vector<Seat*> ended = wait(wait_max);
   for (Seat* seat : ended) seat->slot.collect_end();
   while (auto message = messages_.try_pop()) handle(std::move(*message));
-  for (Seat* seat : ended) seat->slot.on_process_end();
-  for (const auto& seat : seats_) seat->slot.step();
-  if (!stopping_ && seats_.size() > 1) {
-    // Loading two models at once would slow the default down: it goes first, whatever comes of it.
-    const ModelState first = seats_[0]->slot.state();
-    if (first != ModelState::starting && first != ModelState::loading) seats_[1]->slot.allow_start();
-  }
-  if (stopping_ && std::none_of(seats_.begin(), seats_.end(),
-                                [](const auto& seat) { return seat->slot.has_process(); })) {
-    stopped_ = true;
-  }
-  write_page();
+  for (Seat* seat : ended) driver_->note_end(memory_role(seat->tenant.info().role));
+  driver_->step();
+  // The answer shows the state after the command: who waits for a new state must not see the old one.
+  for (std::promise<void>& done : answered_) done.set_value();
+  answered_.clear();
+  if (stopping_ && driver_->ended()) stopped_ = true;
   std::string now = states();
   if (now == last_states_) return;
   last_states_ = std::move(now);
   if (on_change_) on_change_();
 }
 
-// Engines that outlive us stay on the page: the guard goes on without us.
-void Supervisor::write_page() {
-  if (page_ == nullptr) return;
-  page_->beat(std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now().time_since_epoch()).count());
-  if (outlived_) return;
-  for (const auto& seat : seats_) {
-    const bool first = seat->tenant.info().role == Role::default_model;
-    page_->set_tenant(first ? budget::Role::default_model : budget::Role::optional_model,
-                      seat->slot.pid(), seat->slot.state() != ModelState::ready);
-  }
-}
-
 std::string Supervisor::states() const {
   std::string out;
   for (const auto& seat : seats_) {
-    out += std::to_string(static_cast<int>(seat->slot.state())) + ',' +
+    out += std::to_string(static_cast<int>(seat->slot.status().state)) + ',' +
            std::to_string(seat->slot.pidfd()) + ';';
   }
   return out;
@@ -264,16 +258,20 @@ void Supervisor::handle(Message message) {
                         [&](const Drained& m) { slot.on_drained(m.epoch); },
                         [&](const Lost& m) { slot.on_lost(m.epoch, m.reason); },
                         [&](Command& command) {
-                          if (!stopping_) run_command(slot, command.what);
-                          command.done.set_value();
+                          if (!stopping_) {
+                            driver_->command(memory_role(seats_[message.seat]->tenant.info().role),
+                                             command.what);
+                          }
+                          answered_.push_back(std::move(command.done));
                         },
-                        [&](const UseBudget& use) { slot.set_budget(use.budget); },
+                        [&](const UseBudget& use) {
+                          slot.set_budget(use.budget);
+                          driver_->set_profile(memory_role(seats_[message.seat]->tenant.info().role),
+                                               estimated_profile(slot.model()));
+                        },
                         [&](const Stop& stop) {
                           stopping_ = true;
-                          outlived_ = stop.engines_outlive;
-                          for (const auto& seat : seats_) {
-                            stop.engines_outlive ? seat->slot.let_go() : seat->slot.unload();
-                          }
+                          driver_->close(stop.engines_outlive);
                         }},
              message.body);
 }

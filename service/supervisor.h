@@ -1,6 +1,7 @@
-// Supervisor: owns the tenants and the life of their engines, on one thread that waits on the
-// engines' pidfds, a wake-up descriptor and the next deadline. It is the model directory of the HTTP
-// layer. The default model goes first; the optional one never holds anything up.
+// Supervisor: owns the tenants and their engines, on one thread that waits on the engines' pidfds, a
+// wake-up descriptor and the next deadline, and lets the restart driver decide what starts and stops.
+// It is the model directory of the HTTP layer. The default model goes first; the optional one never
+// holds anything up.
 //
 // start/stop/poll_once by the owner (poll_once instead of start, in tests with a FakeClock); the
 // ModelDirectory functions and post() by any thread. on_change is called on the supervisor's thread
@@ -19,20 +20,23 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "service/budget.h"
-#include "service/control_page.h"
 #include "service/engine_slot.h"
 #include "service/generation.h"
+#include "service/restart_driver.h"
 #include "service/tenant.h"
 
 namespace tandem::service {
 
-enum class ModelCommand : uint8_t { load, unload, restart };
-
 class Supervisor final : public ModelDirectory {
  public:
-  // `page` may be null: then no guard is told of the engines.
-  Supervisor(const Config& config, Launcher& launcher, const Clock& clock,
-             std::function<void()> on_change, ControlPage* page = nullptr);
+  struct Outside {  // all of it outlives the supervisor
+    HostView& host;
+    Reclaimer& reclaimer;
+    IncidentSink& incidents;
+    ControlPage* page = nullptr;  // null: no guard is told of the engines
+  };
+  Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
+             std::function<void()> on_change);
   ~Supervisor() override;
 
   // Adopts or starts the engines and starts the thread.
@@ -130,19 +134,19 @@ class Supervisor final : public ModelDirectory {
   std::vector<Seat*> wait(std::chrono::milliseconds wait_max);
   void run(const std::stop_token& stop);
   [[nodiscard]] std::string states() const;
-  void write_page();
 
   const Clock& clock_;
   Launcher& launcher_;
   const std::string run_dir_;
   const std::function<void()> on_change_;
-  ControlPage* const page_;
+  Reclaimer& reclaimer_;
   std::atomic<bool> draining_{false};
   Fd wake_;
   BoundedQueue<Message> messages_{1024};
   std::vector<std::unique_ptr<Seat>> seats_;  // default first
+  std::unique_ptr<RestartDriver> driver_;
+  std::vector<std::promise<void>> answered_;  // commands that the next step carries out
   bool stopping_ = false;                     // supervisor's thread
-  bool outlived_ = false;                     // supervisor's thread
   std::string last_states_;                   // supervisor's thread
   std::atomic<bool> stopped_{false};
   std::jthread thread_;

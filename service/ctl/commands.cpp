@@ -85,7 +85,8 @@ Result<Json> wait_settled(const Context& context, bool wants_stopped) {
     const std::string state = text(*model, "state");
     if (state == "ready" && !wants_stopped) return answer;
     if (state == "stopped" && wants_stopped) return answer;
-    if (state == "failed" || state == "backoff") {
+    // It starts by itself once there is memory, which may take a while.
+    if (state == "failed" || state == "backoff" || (state == "waiting" && !wants_stopped)) {
       return make_error(Errc::unavailable, "model " + text(*model, "name") + " is " + state + ": " +
                                                text(*model, "message"));
     }

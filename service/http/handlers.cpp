@@ -126,8 +126,12 @@ Answer handle_ready(const HandlerContext& context) {
   }
   const auto found = models.resolve("");
   if (!found.ok()) return not_ready("there is no default model");
-  if ((*found)->status().state != ModelState::ready) {
-    return not_ready("the default model is not ready");
+  const ModelStatus status = (*found)->status();
+  if (status.state != ModelState::ready) {
+    std::string text = std::string("the default model is not ready: ") + model_state_name(status.state);
+    // Needs no key: the numbers, but not who holds the memory.
+    if (status.state == ModelState::waiting) text = status.message.substr(0, status.message.find(';'));
+    return not_ready(text);
   }
   Json body = Json::object().set("status", "ok");
   // Degraded is still ready: it answers. Taking the box out of service would help nobody.

@@ -8,7 +8,6 @@
 #include "service/engine_record.h"
 #include "service/metrics.h"
 #include "service/record_keeper.h"
-#include "service/restart_policy.h"
 #include "service/spawn.h"
 #include "tests/support/emulated.h"
 #include "tests/unit/service/control_world.h"
@@ -60,19 +59,6 @@ TEST_CASE("a record counts once, under bounded labels") {
   CHECK(has("tandem_requests_total{model=\"\",route=\"/v1/completions\",outcome=\"rejected\"} 1\n"));
   CHECK_FALSE(has("made up"));
   CHECK((*store)->record_count().value() == 2);
-}
-
-TEST_CASE("backoff doubles, stops after the limit, and forgets") {
-  RestartPolicy policy({.restarts = 3, .window = seconds(100), .backoff = seconds(1)});
-  const SteadyTime start{};
-  CHECK(policy.on_crash(start) == seconds(1));
-  CHECK(policy.on_crash(start + seconds(10)) == seconds(2));
-  CHECK(policy.on_crash(start + seconds(20)) == seconds(4));
-  CHECK_FALSE(policy.on_crash(start + seconds(30)).has_value());
-  // The first three have left the window.
-  CHECK(policy.on_crash(start + seconds(125)) == seconds(2));
-  policy.forget();
-  CHECK(policy.on_crash(start + seconds(126)) == seconds(1));
 }
 
 TEST_CASE("processes are told by pidfd and start time") {

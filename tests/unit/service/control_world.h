@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,62 @@ inline void write_script(const std::string& path, const std::string& lines) {
   std::ofstream(path) << "fake-engine\n" << lines;
 }
 
+// A host with as much memory as a test says, and no noise.
+class FakeHost final : public HostView {
+ public:
+  budget::HostSight look(int64_t now_ms) override {
+    budget::HostSight sight;
+    sight.now_ms = now_ms;
+    sight.available_bytes = available_bytes;
+    sight.free_bytes = available_bytes;
+    sight.level = level;
+    return sight;
+  }
+  [[nodiscard]] int64_t oom_kills() const override { return kills; }
+  GroupMemory memory_of(const ProcessGroup&) override { return memory; }
+  std::vector<budget::Holder> holders(const std::vector<pid_t>&) override { return others; }
+  [[nodiscard]] const budget::LevelFloors& floors() const override { return floors_; }
+  std::optional<GuardStop> guard_stop() override { return std::exchange(stop, std::nullopt); }
+
+  int64_t available_bytes = 100 * budget::kGiB;
+  budget::Level level = budget::Level::green;
+  int64_t kills = 0;
+  GroupMemory memory{.members = 1};
+  std::vector<budget::Holder> others;
+  std::optional<GuardStop> stop;
+
+ private:
+  const budget::LevelFloors floors_ = budget::floors_for(121 * budget::kGiB);
+};
+
+class FakeReclaimer final : public Reclaimer {
+ public:
+  bool start() override {
+    if (on_start) on_start();
+    ++starts;
+    return answers;
+  }
+  bool take_done() override { return std::exchange(done, false); }
+
+  bool answers = false;
+  bool done = false;
+  int starts = 0;
+  std::function<void()> on_start;
+};
+
+class FakeIncidents final : public IncidentSink {
+ public:
+  void raise(IncidentKind kind, std::string_view model, std::string text, Json) override {
+    open[std::string(incident_kind_name(kind)) + " " + std::string(model)] = std::move(text);
+    ++raised;
+  }
+  void clear(IncidentKind kind, std::string_view model) override {
+    open.erase(std::string(incident_kind_name(kind)) + " " + std::string(model));
+  }
+  std::map<std::string, std::string> open;
+  int raised = 0;
+};
+
 class World {
  public:
   explicit World(const std::string& default_script = "", const std::string& optional_script = "") {
@@ -75,7 +132,11 @@ class World {
 
   void begin() {
     launcher = make_child_launcher();
-    supervisor = std::make_unique<Supervisor>(config, *launcher, clock, [this] { ++changes; }, page);
+    supervisor = std::make_unique<Supervisor>(
+        config, *launcher, clock,
+        Supervisor::Outside{
+            .host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page},
+        [this] { ++changes; });
     supervisor->begin();
   }
   // Steps until the condition holds; fake time runs along with real time.
@@ -106,6 +167,9 @@ class World {
   TempDir dir;
   Config config;
   FakeClock clock;
+  FakeHost host;
+  FakeReclaimer reclaimer;
+  FakeIncidents incidents;
   std::unique_ptr<Launcher> launcher;
   std::unique_ptr<Supervisor> supervisor;
   int changes = 0;

@@ -26,6 +26,9 @@ class Daemon {
     std::ofstream(config_path()) << "[server]\nlisten = \"127.0.0.1:0\"\n[engines]\nbinary = \""
                                  << std::filesystem::absolute(binary_path("fake_engine")).string()
                                  << "\"\ntrial_deadline = \"0ms\"\n" << extra
+                                 // Others use this machine's memory too.
+                                 << "[memory]\nyellow = \"16MiB\"\norange = \"8MiB\"\nred = \"4MiB\"\n"
+                                    "black = \"2MiB\"\nfloor = \"16MiB\"\nreclaim = \"never\"\n"
                                  << "[model.default]\nname = \"alpha\"\nfile = \"a.script\"\n"
                                     "[model.optional]\nname = \"beta\"\nfile = \"b.script\"\n";
   }
