@@ -277,11 +277,13 @@ void RestartMachine::step_off(Role role, const HostSight& sight) {
 }
 
 void RestartMachine::step_draining(Role role, const HostSight& sight) {
+  // At the end of tandemd the answers have had their time already.
+  const int64_t drain_ms = closing_ ? std::min(times_.drain_ms, times_.term_ms) : times_.drain_ms;
   Tenant& t = tenant(role);
   const TenantSight& seen = sight.tenants[role_index(role)];
   if (!seen.alive) {
     enter(role, RunState::memory_wait, sight);
-  } else if (seen.drained || sight.now_ms - t.since_ms >= times_.drain_ms) {
+  } else if (seen.drained || sight.now_ms - t.since_ms >= drain_ms) {
     enter(role, RunState::terminating, sight);
   }
 }
@@ -318,7 +320,8 @@ void RestartMachine::step_memory_wait(Role role, const HostSight& sight) {
   const int64_t due = t.footprint_bytes / 100 * times_.memory_back_percent;
   const int64_t waited = sight.now_ms - t.since_ms;
   const bool back = base == INT64_MAX || due == 0 || rose >= due ||
-                    (t.returns_at_once && waited >= times_.kernel_memory_ms);
+                    (t.returns_at_once && (t.footprint_bytes < times_.kernel_memory_noise ||
+                                           waited >= times_.kernel_memory_ms));
   const std::string text = "of " + size_text(t.footprint_bytes) + " came back " +
                            size_text(rose) + " after " +
                            std::to_string(waited / 1000) + " s";

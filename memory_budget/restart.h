@@ -80,6 +80,8 @@ struct RestartTimes {
   std::array<int64_t, 3> backoff_ms = {30'000, 120'000, 600'000};
   int64_t memory_back_percent = 90;
   int64_t kernel_memory_ms = 2000;  // TenantSight::returns_at_once
+  // Then, less than this is not waited for at all: other processes move as much in a second.
+  int64_t kernel_memory_noise = 256 * kMiB;
   std::optional<QuickRestarts> quick = std::nullopt;
 };
 

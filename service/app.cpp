@@ -29,6 +29,7 @@
 #include "service/incident_watch.h"
 #include "service/key_ring.h"
 #include "service/launcher.h"
+#include "service/learned_memory.h"
 #include "service/memory_floors.h"
 #include "service/metrics.h"
 #include "service/model_metrics.h"
@@ -135,6 +136,7 @@ class App {
   BudgetKeeper::Start budgets_at_start_;
   std::unique_ptr<HostView> host_;
   std::unique_ptr<Reclaimer> reclaimer_;
+  std::unique_ptr<LearnedBook> learned_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<SupervisorBudgets> budget_target_;
   std::unique_ptr<BudgetKeeper> budgets_;
@@ -204,10 +206,17 @@ Result<void> App::build_models() {
                                                     : make_child_launcher();
   TRY_ASSIGN(page_, ControlPage::open(config_.server.run_dir));
   TRY(open_host());
+  learned_ = std::make_unique<LearnedBook>(*store_, clock_);
+  learned_->open(config_.default_model);
+  if (config_.optional_model.has_value()) learned_->open(*config_.optional_model);
   supervisor_ = std::make_unique<Supervisor>(
       budgets_at_start_.config, *launcher_, clock_,
       Supervisor::Outside{
-          .host = *host_, .reclaimer = *reclaimer_, .incidents = *incidents_, .page = page_.get()},
+          .host = *host_,
+          .reclaimer = *reclaimer_,
+          .incidents = *incidents_,
+          .page = page_.get(),
+          .learned = learned_.get()},
       [this] { on_models_changed(); });
   budget_target_ = std::make_unique<SupervisorBudgets>(*supervisor_, restart_limit(config_.engines));
   budgets_ = std::make_unique<BudgetKeeper>(BudgetKeeper::Parts{.configured = config_,

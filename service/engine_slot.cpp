@@ -346,8 +346,12 @@ void EngineSlot::stop_admitting() {
 
 void EngineSlot::terminate() {
   enter(Phase::leaving, "", SteadyTime::max());
-  if (process_.valid()) launcher_.terminate(process_, budget::role_name(options_.role));
-  (void)signal_group(group_, SIGTERM);
+  // Once: to an engine a second TERM means that it shall not finish what it does.
+  if (process_.valid()) {
+    launcher_.terminate(process_, budget::role_name(options_.role));
+  } else {
+    (void)signal_group(group_, SIGTERM);
+  }
 }
 
 void EngineSlot::kill() {

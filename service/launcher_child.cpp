@@ -36,7 +36,8 @@ class ChildLauncher final : public Launcher {
     return make_error(Errc::io, request.binary + " ended at once, see " + request.log_path);
   }
   void terminate(const Process& process, const std::string&) override {
-    (void)process.signal(SIGTERM);
+    // The whole group, which it leads since its start; while it lives, nobody else has that number.
+    if (process.exited() || ::kill(-process.pid(), SIGTERM) != 0) (void)process.signal(SIGTERM);
   }
   void kill(const Process& process, const std::string&) override { (void)process.signal(SIGKILL); }
 };

@@ -22,6 +22,19 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { ::closedir(directory); }
 };
 
+// "VmHWM:    1234 kB"; 0 when there is no such line.
+int64_t high_water_bytes(std::string_view status) {
+  constexpr std::string_view kField = "\nVmHWM:";
+  const size_t at = status.find(kField);
+  if (at == std::string_view::npos) return 0;
+  const size_t digits = status.find_first_not_of(" \t", at + kField.size());
+  int64_t kib = 0;
+  if (digits != std::string_view::npos) {
+    (void)std::from_chars(status.data() + digits, status.data() + status.size(), kib);
+  }
+  return kib * 1024;
+}
+
 // The zombie of a leader that nobody has collected holds nothing.
 bool is_member(const ProcessGroup& group, const std::string& folder, char* buffer, size_t size) {
   const Fd file(::open((folder + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
@@ -66,12 +79,11 @@ GroupMemory group_memory(const ProcessGroup& group) {
   for_members(group, [&](pid_t, const std::string& folder) {
     ++sum.members;
     const Fd file(::open((folder + "/status").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) return;
+    const std::string_view text = budget::read_whole(file.get(), buffer.data(), buffer.size());
     budget::ProcessMemory memory;
-    if (!file.valid() ||
-        !budget::parse_process_status(budget::read_whole(file.get(), buffer.data(), buffer.size()),
-                                      memory)) {
-      return;
-    }
+    if (!budget::parse_process_status(text, memory)) return;
+    sum.peak_bytes += high_water_bytes(text);
     sum.anonymous_bytes += memory.anon + memory.swap + memory.shmem;
     sum.file_bytes += memory.file;
   });

@@ -24,6 +24,7 @@ struct GroupMemory {
   int64_t members = 0;
   int64_t anonymous_bytes = 0;
   int64_t file_bytes = 0;
+  int64_t peak_bytes = 0;  // the most that each ever held, summed
 };
 GroupMemory group_memory(const ProcessGroup& group);
 

@@ -38,7 +38,7 @@ const char* stop_reason(ModelCommand command) {
 
 RestartDriver::RestartDriver(const EnginesConfig& engines, Parts parts, std::vector<Seat> seats)
     : parts_(parts), seats_(std::move(seats)), machine_(parts.host.floors(), times_of(engines)) {
-  for (Seat& seat : seats_) machine_.set_profile(seat.role, seat.profile, std::nullopt);
+  for (Seat& seat : seats_) use_known(seat);
 }
 
 int64_t RestartDriver::now_ms() const {
@@ -71,8 +71,40 @@ void RestartDriver::begin() {
 
 void RestartDriver::set_profile(budget::Role role, budget::Profile profile) {
   if (seat(role) == nullptr) return;
-  seat(role)->profile = profile;
-  machine_.set_profile(role, std::move(profile), std::nullopt);
+  seat(role)->profile = std::move(profile);
+  use_known(*seat(role));
+}
+
+// What was measured comes before what was planned.
+void RestartDriver::use_known(Seat& seat) {
+  LearnedBook* const learned = parts_.learned;
+  const budget::Profile profile =
+      learned == nullptr ? seat.profile : learned->profile(seat.slot.model(), seat.profile);
+  machine_.set_profile(seat.role, profile,
+                       learned == nullptr ? std::nullopt : learned->known_good(seat.slot.model(), profile));
+}
+
+void RestartDriver::note_stats(budget::Role role, const protocol::Stats& stats) {
+  memory_[budget::role_index(role)].stats = stats;
+}
+
+void RestartDriver::measure(Seat& seat, const budget::HostSight& sight) {
+  Memory& memory = memory_[budget::role_index(seat.role)];
+  const auto& facts = seat.slot.status().facts;
+  memory.meter.look({.at_ms = sight.now_ms,
+                     .ready = sight.tenants[budget::role_index(seat.role)].ready,
+                     .held_bytes = memory.now.anonymous_bytes + memory.now.file_bytes,
+                     .peak_bytes = memory.now.peak_bytes,
+                     .anonymous_bytes = memory.now.anonymous_bytes,
+                     .kv_bytes = facts.has_value() ? facts->kv_bytes : 0,
+                     .prompt_tokens = memory.stats.prompt_tokens,
+                     .completion_tokens = memory.stats.completion_tokens,
+                     .step_us = memory.stats.step_us_total});
+  // One that runs with a smaller profile than is configured says nothing about that.
+  if (parts_.learned == nullptr || machine_.profile(seat.role).slots > 0) return;
+  if (!memory.meter.take_news()) return;
+  parts_.learned->learn(seat.slot.model(), memory.meter.numbers());
+  use_known(seat);
 }
 
 void RestartDriver::command(budget::Role role, ModelCommand command) {
@@ -137,6 +169,7 @@ void RestartDriver::fill_tenant(Seat& seat, budget::HostSight& sight) {
   if (memory.at_ms < 0 || sight.now_ms - memory.at_ms >= kMemoryEveryMs) {
     memory.now = parts_.host.memory_of(seat.slot.group());
     memory.at_ms = sight.now_ms;
+    measure(seat, sight);
   }
   seen.footprint_bytes = memory.now.anonymous_bytes;
   seen.mapped_cache_bytes = memory.now.file_bytes;
@@ -219,7 +252,10 @@ void RestartDriver::carry_out(const budget::Command& command) {
         parts_.incidents.clear(IncidentKind::reclaim_unavailable, "");
       }
       return;
-    case CommandKind::start: found->slot.launch(command.profile); return;
+    case CommandKind::start:
+      if (parts_.learned != nullptr) parts_.learned->begin_run(found->slot.model());
+      found->slot.launch(command.profile);
+      return;
     case CommandKind::guard_fast: starting_[budget::role_index(command.role)] = true; return;
     case CommandKind::guard_normal: starting_[budget::role_index(command.role)] = false; return;
     case CommandKind::raise_incident: raise(command); return;

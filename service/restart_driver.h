@@ -17,6 +17,7 @@
 #include "service/engine_slot.h"
 #include "service/host_view.h"
 #include "service/incident_sink.h"
+#include "service/learned_memory.h"
 #include "service/reclaimer.h"
 
 namespace tandem::service {
@@ -30,7 +31,8 @@ class RestartDriver {
     HostView& host;
     Reclaimer& reclaimer;
     IncidentSink& incidents;
-    ControlPage* page = nullptr;  // null: no guard is told
+    ControlPage* page = nullptr;    // null: no guard is told
+    LearnedBook* learned = nullptr;  // null: nothing is learned
   };
   struct Seat {  // one model
     budget::Role role;
@@ -56,18 +58,24 @@ class RestartDriver {
 
   // The next start's figures.
   void set_profile(budget::Role role, budget::Profile profile);
+  // What the engine says of its work so far.
+  void note_stats(budget::Role role, const protocol::Stats& stats);
   [[nodiscard]] const budget::RestartMachine& machine() const { return machine_; }
 
  private:
   struct Memory {
     GroupMemory now;
+    protocol::Stats stats;
     int64_t at_ms = -1;
+    RunMeter meter;
     int64_t orphaned_ms = 0;  // last look at a living leader
   };
 
   [[nodiscard]] int64_t now_ms() const;
   [[nodiscard]] Seat* seat(budget::Role role);
   [[nodiscard]] budget::HostSight look();
+  void measure(Seat& seat, const budget::HostSight& sight);
+  void use_known(Seat& seat);
   void fill_tenant(Seat& seat, budget::HostSight& sight);
   void fill_holders(budget::HostSight& sight);
   void take_troubles();

@@ -17,6 +17,8 @@ namespace {
 
 constexpr auto kProbeLimit = std::chrono::seconds(30);
 constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat of the control page
+constexpr auto kStatsEvery = std::chrono::seconds(10);
+constexpr auto kStatsLimit = std::chrono::seconds(2);
 
 budget::Role memory_role(Role role) {
   return role == Role::default_model ? budget::Role::default_model : budget::Role::optional_model;
@@ -110,6 +112,22 @@ void Supervisor::Seat::tell_budget(const ModelBudget& budget) {
                told.error().message);
 }
 
+void Supervisor::Seat::ask_stats() {
+  asker_ = std::jthread([this] {
+    auto stats = tenant.stats(std::chrono::steady_clock::now() + kStatsLimit);
+    if (stats.ok()) owner_.push({index_, StatsSeen{std::move(*stats)}});
+  });
+}
+
+// An engine that hangs answers nothing: the next question waits for the last one's deadline.
+void Supervisor::ask_stats() {
+  if (stopping_ || clock_.now() - stats_at_ < kStatsEvery) return;
+  stats_at_ = clock_.now();
+  for (const auto& seat : seats_) {
+    if (seat->slot.status().state == ModelState::ready) seat->ask_stats();
+  }
+}
+
 Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
                        std::function<void()> on_change)
     : clock_(clock),
@@ -137,7 +155,8 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
                                                                  .host = outside.host,
                                                                  .reclaimer = outside.reclaimer,
                                                                  .incidents = outside.incidents,
-                                                                 .page = outside.page},
+                                                                 .page = outside.page,
+                                                                 .learned = outside.learned},
                                             std::move(seats));
 }
 
@@ -234,6 +253,7 @@ void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
   // The answer shows the state after the command: who waits for a new state must not see the old one.
   for (std::promise<void>& done : answered_) done.set_value();
   answered_.clear();
+  ask_stats();
   if (stopping_ && driver_->ended()) stopped_ = true;
   std::string now = states();
   if (now == last_states_) return;
@@ -263,6 +283,10 @@ void Supervisor::handle(Message message) {
                                              command.what);
                           }
                           answered_.push_back(std::move(command.done));
+                        },
+                        [&](const StatsSeen& seen) {
+                          driver_->note_stats(memory_role(seats_[message.seat]->tenant.info().role),
+                                              seen.stats);
                         },
                         [&](const UseBudget& use) {
                           slot.set_budget(use.budget);

@@ -33,7 +33,8 @@ class Supervisor final : public ModelDirectory {
     HostView& host;
     Reclaimer& reclaimer;
     IncidentSink& incidents;
-    ControlPage* page = nullptr;  // null: no guard is told of the engines
+    ControlPage* page = nullptr;     // null: no guard is told of the engines
+    LearnedBook* learned = nullptr;  // null: nothing is learned
   };
   Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
              std::function<void()> on_change);
@@ -90,6 +91,9 @@ class Supervisor final : public ModelDirectory {
     ModelCommand what;
     std::promise<void> done;
   };
+  struct StatsSeen {
+    protocol::Stats stats;
+  };
   struct UseBudget {
     ModelBudget budget;
   };
@@ -98,7 +102,9 @@ class Supervisor final : public ModelDirectory {
   };
   struct Message {
     size_t seat = 0;
-    std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, UseBudget, Stop> body;
+    std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, UseBudget,
+                 StatsSeen, Stop>
+        body;
   };
 
   // One model: its tenant, its engine, the ear on its connection, and the thread that asks it what
@@ -112,6 +118,8 @@ class Supervisor final : public ModelDirectory {
     void on_drained(uint64_t epoch) override;
     void on_lost(uint64_t epoch, std::string reason) override;
     void probe(uint64_t epoch, protocol::ModelFacts facts) override;
+    // Asks a ready engine for its counters; the answer comes as a message.
+    void ask_stats();
 
     Tenant tenant;
     EngineSlot slot;
@@ -124,6 +132,7 @@ class Supervisor final : public ModelDirectory {
     const ModelConfig model_;
     const SanitizerConfig sanitizer_;
     const Duration trial_deadline_;
+    std::jthread asker_;
     std::jthread prober_;  // its questions end with the connection, at the latest
   };
 
@@ -132,6 +141,7 @@ class Supervisor final : public ModelDirectory {
   void handle(Message message);
   // Seats whose process has ended.
   std::vector<Seat*> wait(std::chrono::milliseconds wait_max);
+  void ask_stats();
   void run(const std::stop_token& stop);
   [[nodiscard]] std::string states() const;
 
@@ -146,6 +156,7 @@ class Supervisor final : public ModelDirectory {
   std::vector<std::unique_ptr<Seat>> seats_;  // default first
   std::unique_ptr<RestartDriver> driver_;
   std::vector<std::promise<void>> answered_;  // commands that the next step carries out
+  SteadyTime stats_at_{};                     // supervisor's thread
   bool stopping_ = false;                     // supervisor's thread
   std::string last_states_;                   // supervisor's thread
   std::atomic<bool> stopped_{false};

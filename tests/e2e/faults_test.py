@@ -203,7 +203,7 @@ class DaemonTest(unittest.TestCase):
                 self.assertEqual(200, service.chat("18 + 73 = ?", name).status, kill)
         for stream in streams:
             stream.vanish()
-        self.assertEqual(3, len(service.processes()), "tandemd and two engines")
+        self.assertEqual(4, len(service.processes()), "tandemd, its guard and two engines")
 
     def test_kill_and_end_leaves_nothing(self):
         service = self.service

@@ -207,7 +207,7 @@ class HogTest(unittest.TestCase):
         memory = "\n".join(f'{name} = "{value}MiB"' for name, value in floors.items())
         memory += f'\nfloor = "{(int(self.rest - 1.4 * GIB)) >> 20}MiB"\ncalm = "{CALM_S}s"\n'
         self.service = support.Service(models=models, model_keys={"context_tokens": 4096, "slots": 4},
-                                       engines=f"[memory]\n{memory}")
+                                       memory=memory)
         self.service.start()
         with open(self.service.folder / "run" / "guard.page", "rb") as file:
             self.page = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)

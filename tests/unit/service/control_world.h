@@ -135,7 +135,7 @@ class World {
     supervisor = std::make_unique<Supervisor>(
         config, *launcher, clock,
         Supervisor::Outside{
-            .host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page},
+            .host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page, .learned = learned},
         [this] { ++changes; });
     supervisor->begin();
   }
@@ -174,6 +174,7 @@ class World {
   std::unique_ptr<Supervisor> supervisor;
   int changes = 0;
   ControlPage* page = nullptr;
+  LearnedBook* learned = nullptr;
 };
 
 inline SteadyTime soon(std::chrono::milliseconds by = std::chrono::seconds(10)) {
