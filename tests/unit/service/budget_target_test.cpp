@@ -63,7 +63,7 @@ TEST_CASE("budget target: a restart is waited for, and one that does not come ba
   world.config.engines.restarts = 0;
   world.launcher = make_child_launcher();
   const SystemClock clock;
-  Supervisor supervisor(world.config, *world.launcher, clock, [] {});
+  Supervisor supervisor(world.config, *world.launcher, clock, world.outside(), [] {});
   supervisor.start();
   SupervisorBudgets target(supervisor, std::chrono::seconds(30));
   const auto ready = [&](Role role) { return target.status(role).state == ModelState::ready; };

@@ -130,13 +130,12 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  Supervisor::Outside outside() {
+    return {.host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page, .learned = learned};
+  }
   void begin() {
     launcher = make_child_launcher();
-    supervisor = std::make_unique<Supervisor>(
-        config, *launcher, clock,
-        Supervisor::Outside{
-            .host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page, .learned = learned},
-        [this] { ++changes; });
+    supervisor = std::make_unique<Supervisor>(config, *launcher, clock, outside(), [this] { ++changes; });
     supervisor->begin();
   }
   // Steps until the condition holds; fake time runs along with real time.
