@@ -114,7 +114,7 @@ def cases():
     add("stop number", CHAT, chat(stop=1), 400, "stop")
     add("stop list of numbers", CHAT, chat(stop=["a", 1]), 400, "stop[1]")
     add("stop too many", CHAT, chat(stop=["a"] * 1000), 400, "stop")
-    add("stop empty string", CHAT, chat(stop=[""]), 400, "stop")
+    add("stop object", CHAT, chat(stop={"a": 1}), 400, "stop")  # an empty string means nothing (R25)
     add("logit_bias list", CHAT, chat(logit_bias=[1]), 400, "logit_bias")
     add("logit_bias key", CHAT, chat(logit_bias={"x": 1}), 400, "logit_bias")
     add("logit_bias value", CHAT, chat(logit_bias={"1": "x"}), 400, "logit_bias")
