@@ -17,9 +17,10 @@ KEYS = {"context_tokens": 1024, "slots": 2, "kv": "8MiB"}
 
 class BudgetTest(unittest.TestCase):
     KEYS = KEYS
+    MEMORY = support.NO_FLOORS
 
     def setUp(self):
-        self.service = support.Service(model_keys=self.KEYS)
+        self.service = support.Service(model_keys=self.KEYS, memory=self.MEMORY)
         self.addCleanup(self.service.close)
         self.service.start()
 
@@ -208,6 +209,7 @@ class ForceTest(unittest.TestCase):
     """More than fits, on an engine that takes memory only as it is used: nothing here is ever touched."""
     setUp, budget, values, plan = (getattr(BudgetTest, name) for name in ("setUp", "budget", "values", "plan"))
     KEYS = {**KEYS, "kv": "1GiB", "commit": False}
+    MEMORY = support.NO_FLOORS.replace('floor = "16MiB"', 'floor = "2GiB"')  # a change may go below it by force, not below nothing
 
     def test_force_is_recorded(self):
         largest, pid = self.plan()["largest_that_fits"], self.service.engine_pid("tiny2")

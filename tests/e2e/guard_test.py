@@ -87,7 +87,7 @@ class GuardTest(unittest.TestCase):
         for _ in range(20):
             self.assertEqual(self.service.chat("Hi", max_tokens=2).status, 200)
         self.assertEqual(self.model("tiny")["slots"], 2)  # fewer, as nothing else is left to shed
-        self.assertIn("the guard stops model tiny2", self.service.log.read_text())
+        self.assertIn("stopped_by_guard of tiny2", self.service.log.read_text())
 
         self.raise_to("green")
         support.wait_until(lambda: self.model()["state"] == "ready", 60, "it comes back by itself")
