@@ -12,9 +12,6 @@ namespace {
 
 constexpr size_t kJobsKept = 16;
 
-budget::Role plan_role(Role role) {
-  return role == Role::default_model ? budget::Role::default_model : budget::Role::optional_model;
-}
 size_t index(Role role) { return static_cast<size_t>(role); }
 
 bool moves_memory(const ModelBudget& before, const ModelBudget& after) {
@@ -201,7 +198,7 @@ Result<BoxFacts> BudgetKeeper::facts() const {
     if (config == nullptr) continue;
     ModelConfig now = *config;
     put_budget(state(role).values, now);
-    BoxModelFacts model = model_facts(plan_role(role), now);
+    BoxModelFacts model = model_facts(role, now);
     const BudgetTarget::Status status = parts_.target.status(role);
     model.state = model_state_name(status.state);
     model.held_bytes = parts_.held(status.pid);
@@ -212,7 +209,7 @@ Result<BoxFacts> BudgetKeeper::facts() const {
 
 BoxFacts BudgetKeeper::facts_with(Role role, const ModelBudget& budget, BoxFacts facts) const {
   for (BoxModelFacts& model : facts.models) {
-    if (model.role != plan_role(role)) continue;
+    if (model.role != role) continue;
     ModelConfig config = *config_of(role);
     put_budget(budget, config);
     model.settings = model_facts(model.role, config).settings;
@@ -270,11 +267,11 @@ Result<BudgetKeeper::Planned> BudgetKeeper::plan_change(Role role, const BudgetR
   };
   const auto plan = [&](const ModelBudget& budget) -> Result<budget::BoxPlan> {
     TRY_ASSIGN(const budget::BoxInput input, describe_box(facts_with(role, budget, now), once));
-    return budget::plan_box(input, plan_role(role));
+    return budget::plan_box(input, role);
   };
   TRY_ASSIGN(const budget::BoxPlan before, plan(record.before.values));
   TRY_ASSIGN(const budget::BoxPlan after, plan(record.after.values));
-  const budget::KvExchange exchange = budget::kv_exchange(before, after, plan_role(role));
+  const budget::KvExchange exchange = budget::kv_exchange(before, after, role);
   return Planned{.exchange = exchange,
                  .plan = budget::box_plan_to_json(after),
                  .text = budget::exchange_text(exchange)};

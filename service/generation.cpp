@@ -4,14 +4,6 @@
 
 namespace tandem::service {
 
-const char* role_name(Role role) noexcept {
-  switch (role) {
-    case Role::default_model: return "default";
-    case Role::optional_model: return "optional";
-  }
-  CHECK_MSG(false, "role out of range");
-}
-
 const char* model_state_name(ModelState state) noexcept {
   switch (state) {
     case ModelState::stopped: return "stopped";

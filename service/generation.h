@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/protocol.h"
 #include "base/result.h"
+#include "memory_budget/role.h"
 #include "policies/profile.h"
 #include "policies/sanitize/sanitize.h"
 
@@ -31,8 +32,8 @@ namespace tandem::service {
 
 inline constexpr const char* kShortOfMemory = "memory";
 
-enum class Role : uint8_t { default_model, optional_model };
-const char* role_name(Role role) noexcept;  // "default", "optional"
+using Role = budget::Role;
+using budget::role_name;
 
 enum class ModelState : uint8_t {
   stopped,   // unloaded by an administrator, or not started yet

@@ -31,10 +31,6 @@ Tenant* tenant_of(Supervisor& supervisor, Role role) {
   return nullptr;
 }
 
-Role role_of(budget::Role role) {
-  return role == budget::Role::default_model ? Role::default_model : Role::optional_model;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<GuardWatch>> GuardWatch::open(Options options, const Clock& clock, Supervisor& supervisor,
@@ -128,7 +124,7 @@ budget::GuardOutput GuardWatch::sample() {
                   .swap_in_bytes = reading_.vmstat.swap_in_pages * kPageOfMemory,
                   .neighbour_loss_percent = static_cast<int32_t>(std::min(page_->canary_loss_percent.load(), 100u))};
   for (const budget::Role role : {budget::Role::default_model, budget::Role::optional_model}) {
-    const Tenant* model = tenant(role_of(role));
+    const Tenant* model = tenant(role);
     if (model == nullptr) continue;
     const ModelStatus status = model->status();
     input.tenants[budget::role_index(role)] = {.alive = status.pid > 0, .loading = status.state != ModelState::ready};
@@ -179,7 +175,7 @@ void GuardWatch::note_stale(bool stale, int64_t age_ms) {
 
 void GuardWatch::note_stopped(const std::string& who, budget::Role role, const char* action, const char* reason,
                               int64_t available_bytes) {
-  const Tenant* model = tenant(role_of(role));
+  const Tenant* model = tenant(role);
   if (model == nullptr) return;
   incidents_.raise(IncidentKind::stopped_by_guard, model->info().name,
                    who + " stops model " + model->info().name + " (" + action + ", " + reason + ") with " +
@@ -210,7 +206,7 @@ void GuardWatch::hear_guard(const budget::GuardReport& report) {
 void GuardWatch::stop_like_the_guard(const budget::GuardOutput& own) {
   for (size_t i = 0; i < own.action_count; ++i) {
     const budget::GuardAction& action = own.actions[i];
-    const Tenant* model = tenant(role_of(action.role));
+    const Tenant* model = tenant(action.role);
     if (action.kind == budget::GuardActionKind::restart_default || model == nullptr) continue;
     const int64_t pid = model->status().pid;
     const auto process = Process::open(static_cast<pid_t>(pid));

@@ -9,10 +9,6 @@ constexpr int64_t kActAgainMs = 1000;
 
 bool has(budget::ShedSet set, budget::ShedStep step) { return (set & budget::shed_bit(step)) != 0; }
 
-budget::Role budget_role(Role role) {
-  return role == Role::default_model ? budget::Role::default_model : budget::Role::optional_model;
-}
-
 }  // namespace
 
 OptionalHold::Act OptionalHold::step(bool off_wanted, ModelState state, int64_t now_ms) {
@@ -66,7 +62,7 @@ void Shedder::follow_limits(Side& side, budget::Level level, const std::string& 
                                                          : budget::shed_optional_slots(engaged_, own);
   if (slots < own) limits.slots_max = std::max<int64_t>(1, slots);
   const int64_t context = status.facts.has_value() ? status.facts->context_tokens_max : 0;
-  if (context > 0) limits.prompt_tokens_max = budget::shed_prompt_tokens(engaged_, budget_role(side.role), context);
+  if (context > 0) limits.prompt_tokens_max = budget::shed_prompt_tokens(engaged_, side.role, context);
   limits.off = side.role == Role::optional_model && has(engaged_, budget::ShedStep::optional_off);
   if (engaged_ != 0) {
     limits.retry_after_s = budget::shed_retry_after_s(level);
@@ -80,7 +76,7 @@ void Shedder::follow_limits(Side& side, budget::Level level, const std::string& 
 void Shedder::follow_engine(Side& side) {
   const int64_t own = side.tenant->slots_of_its_own();
   const int64_t slots = std::min(own, side.limits.slots_max);
-  const int64_t rows = budget::shed_chunk_tokens(engaged_, budget_role(side.role), side.batch_tokens);
+  const int64_t rows = budget::shed_chunk_tokens(engaged_, side.role, side.batch_tokens);
   const int64_t chunk = rows < side.batch_tokens ? rows : 0;
   const bool free = slots == own && chunk == 0;
   if (free && side.told_slots == 0) return;  // never told anything: as configured

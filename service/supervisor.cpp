@@ -20,15 +20,11 @@ constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat of the 
 constexpr auto kStatsEvery = std::chrono::seconds(10);
 constexpr auto kStatsLimit = std::chrono::seconds(2);
 
-budget::Role memory_role(Role role) {
-  return role == Role::default_model ? budget::Role::default_model : budget::Role::optional_model;
-}
-
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
   return {.model = model,
           .engines = config.engines,
           .sanitizer = config.sanitizer,
-          .role = memory_role(role),
+          .role = role,
           .run_dir = config.server.run_dir,
           .log_level = config.server.log_level};
 }
@@ -145,7 +141,7 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
   }
   std::vector<RestartDriver::Seat> seats;
   for (const auto& seat : seats_) {
-    seats.push_back({.role = memory_role(seat->tenant.info().role),
+    seats.push_back({.role = seat->tenant.info().role,
                      .slot = seat->slot,
                      .tenant = seat->tenant,
                      .profile = estimated_profile(seat->slot.model())});
@@ -248,7 +244,7 @@ void Supervisor::poll_once(std::chrono::milliseconds wait_max) {
   const std::vector<Seat*> ended = wait(wait_max);
   for (Seat* seat : ended) seat->slot.collect_end();
   while (auto message = messages_.try_pop()) handle(std::move(*message));
-  for (Seat* seat : ended) driver_->note_end(memory_role(seat->tenant.info().role));
+  for (Seat* seat : ended) driver_->note_end(seat->tenant.info().role);
   driver_->step();
   // The answer shows the state after the command: who waits for a new state must not see the old one.
   for (std::promise<void>& done : answered_) done.set_value();
@@ -279,18 +275,18 @@ void Supervisor::handle(Message message) {
                         [&](const Lost& m) { slot.on_lost(m.epoch, m.reason); },
                         [&](Command& command) {
                           if (!stopping_) {
-                            driver_->command(memory_role(seats_[message.seat]->tenant.info().role),
+                            driver_->command(seats_[message.seat]->tenant.info().role,
                                              command.what);
                           }
                           answered_.push_back(std::move(command.done));
                         },
                         [&](const StatsSeen& seen) {
-                          driver_->note_stats(memory_role(seats_[message.seat]->tenant.info().role),
+                          driver_->note_stats(seats_[message.seat]->tenant.info().role,
                                               seen.stats);
                         },
                         [&](const UseBudget& use) {
                           slot.set_budget(use.budget);
-                          driver_->set_profile(memory_role(seats_[message.seat]->tenant.info().role),
+                          driver_->set_profile(seats_[message.seat]->tenant.info().role,
                                                estimated_profile(slot.model()));
                         },
                         [&](const Stop& stop) {

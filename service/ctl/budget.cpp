@@ -6,10 +6,10 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <ctime>
 #include <optional>
 
 #include "service/budget.h"
+#include "service/ctl/answer_fields.h"
 #include "service/ctl/plan_input.h"
 
 namespace tandem::service::ctl {
@@ -17,40 +17,10 @@ namespace {
 
 constexpr int kPollMs = 100;
 
-std::string text(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  if (value == nullptr || value->is_null()) return "";
-  return value->is_string() ? value->as_string() : value->dump();
-}
-
-int64_t number(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
-}
-
-bool flag(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_bool() && value->as_bool();
-}
-
 const Json& member(const Json& json, const char* field) {
   static const Json kNothing = Json::object();
   const Json* value = json.find(field);
   return value != nullptr && value->is_object() ? *value : kNothing;
-}
-
-const Json::Array& array(const Json& json, const char* field) {
-  static const Json::Array kEmpty;
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
-}
-
-std::string date(int64_t unix_s) {
-  const auto time = static_cast<std::time_t>(unix_s);
-  std::tm parts{};
-  char buffer[32];
-  ::gmtime_r(&time, &parts);
-  return std::strftime(buffer, sizeof buffer, "%Y-%m-%d %H:%M:%S", &parts) > 0 ? buffer : "-";
 }
 
 struct WishFlag {

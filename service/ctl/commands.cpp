@@ -3,9 +3,9 @@
 #include <poll.h>
 
 #include <cstdio>
-#include <ctime>
 
 #include "service/config.h"
+#include "service/ctl/answer_fields.h"
 #include "service/process.h"
 
 namespace tandem::service::ctl {
@@ -14,32 +14,8 @@ namespace {
 constexpr int kPollMs = 200;
 constexpr auto kShutdownLimit = std::chrono::minutes(5);
 
-// Fields of tandemd's answers; a missing one prints as empty, so that versions may differ.
-std::string text(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  if (value == nullptr || value->is_null()) return "";
-  return value->is_string() ? value->as_string() : value->dump();
-}
-
-int64_t number(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
-}
-
-const Json::Array& array(const Json& json, const char* field) {
-  static const Json::Array kEmpty;
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_array() ? value->as_array() : kEmpty;
-}
-
-std::string date(int64_t unix_s) {
-  if (unix_s == 0) return "-";
-  const auto time = static_cast<std::time_t>(unix_s);
-  std::tm parts{};
-  char buffer[32];
-  ::gmtime_r(&time, &parts);
-  return std::strftime(buffer, sizeof buffer, "%Y-%m-%d %H:%M", &parts) > 0 ? buffer : "-";
-}
+// To the minute; "-" for never.
+std::string minute(int64_t unix_s) { return unix_s == 0 ? "-" : date(unix_s).substr(0, 16); }
 
 void print_models(const Json& answer) {
   std::printf("%-9s %-28s %-9s %8s %7s %6s %9s\n", "ROLE", "MODEL", "STATE", "PID", "SLOTS", "QUEUE",
@@ -209,8 +185,8 @@ int run_key_list(const Context& context) {
   std::printf("%-14s %-16s %-17s %-17s %-8s %s\n", "ID", "SCOPE", "CREATED", "LAST USED", "STATE", "NAME");
   for (const Json& key : array(*answer, "keys")) {
     std::printf("%-14s %-16s %-17s %-17s %-8s %s\n", text(key, "id").c_str(),
-                text(key, "scope").c_str(), date(number(key, "created")).c_str(),
-                date(number(key, "last_used")).c_str(),
+                text(key, "scope").c_str(), minute(number(key, "created")).c_str(),
+                minute(number(key, "last_used")).c_str(),
                 text(key, "revoked") == "true" ? "revoked" : "valid", text(key, "name").c_str());
   }
   return kDone;

@@ -3,43 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <ctime>
 #include <utility>
 
 #include "base/clock.h"
 #include "service/config_units.h"
+#include "service/ctl/answer_fields.h"
 
 namespace tandem::service::ctl {
 namespace {
-
-std::string text_of(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_string() ? value->as_string() : std::string();
-}
-
-int64_t number_of(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_integer() ? value->as_integer() : 0;
-}
-
-bool is_true(const Json& json, const char* field) {
-  const Json* value = json.find(field);
-  return value != nullptr && value->is_bool() && value->as_bool();
-}
-
-const Json::Array& incidents_of(const Json& answer) {
-  static const Json::Array kNone;
-  const Json* list = answer.find("incidents");
-  return list != nullptr && list->is_array() ? list->as_array() : kNone;
-}
-
-std::string date(int64_t unix_s) {
-  const auto time = static_cast<std::time_t>(unix_s);
-  std::tm parts{};
-  char buffer[32];
-  ::gmtime_r(&time, &parts);
-  return std::strftime(buffer, sizeof buffer, "%Y-%m-%d %H:%M:%S", &parts) > 0 ? buffer : "-";
-}
 
 // The two largest units: "2h 5m".
 std::string span_text(int64_t seconds) {
@@ -52,23 +23,23 @@ std::string span_text(int64_t seconds) {
 }
 
 std::string one_text(const Json& incident, int64_t now) {
-  const bool open = is_true(incident, "open");
-  const std::string model = text_of(incident, "model");
-  const int64_t raised = number_of(incident, "raised_at");
-  const int64_t end = open ? now : number_of(incident, "cleared_at");
-  std::string out = "#" + std::to_string(number_of(incident, "id")) + "  " +
-                    (open ? "OPEN" : "closed") + "  " + text_of(incident, "kind") +
-                    (model.empty() ? "" : "  " + model) + "  (" + text_of(incident, "severity") +
+  const bool open = flag(incident, "open");
+  const std::string model = text(incident, "model");
+  const int64_t raised = number(incident, "raised_at");
+  const int64_t end = open ? now : number(incident, "cleared_at");
+  std::string out = "#" + std::to_string(number(incident, "id")) + "  " +
+                    (open ? "OPEN" : "closed") + "  " + text(incident, "kind") +
+                    (model.empty() ? "" : "  " + model) + "  (" + text(incident, "severity") +
                     ")\n";
   out += "    since " + date(raised) + " UTC, for " + span_text(end - raised);
-  if (const int64_t repeats = number_of(incident, "repeats"); repeats > 0) {
+  if (const int64_t repeats = number(incident, "repeats"); repeats > 0) {
     out += ", raised " + std::to_string(repeats + 1) + " times";
   }
-  if (!open) out += "; " + text_of(incident, "cleared_why");
-  if (number_of(incident, "acknowledged_at") != 0) out += "; acknowledged";
-  out += "\n    " + text_of(incident, "text") + "\n";
+  if (!open) out += "; " + text(incident, "cleared_why");
+  if (number(incident, "acknowledged_at") != 0) out += "; acknowledged";
+  out += "\n    " + text(incident, "text") + "\n";
   if (open) {
-    out += "    " + text_of(incident, "meaning") + "\n    Next: " + text_of(incident, "next") + "\n";
+    out += "    " + text(incident, "meaning") + "\n    Next: " + text(incident, "next") + "\n";
   }
   return out;
 }
@@ -110,20 +81,20 @@ Result<Json> request_of(const Arguments& arguments) {
 
 std::string incidents_text(const Json& answer, int64_t now_unix_s) {
   std::string out;
-  if (const Json* complete = answer.find("complete"); complete != nullptr && !is_true(answer, "complete")) {
-    out += "The store cannot be read (" + text_of(answer, "reason") +
+  if (const Json* complete = answer.find("complete"); complete != nullptr && !flag(answer, "complete")) {
+    out += "The store cannot be read (" + text(answer, "reason") +
            "): this is what tandemd has in memory.\n\n";
   }
-  for (const Json& incident : incidents_of(answer)) out += one_text(incident, now_unix_s);
-  const int64_t open = number_of(answer, "open");
+  for (const Json& incident : array(answer, "incidents")) out += one_text(incident, now_unix_s);
+  const int64_t open = number(answer, "open");
   return out + (open == 0 ? "Nothing is open.\n" : std::to_string(open) + " open.\n");
 }
 
 int incidents_exit_code(const Json& answer) {
   int code = kDone;
-  for (const Json& incident : incidents_of(answer)) {
-    if (!is_true(incident, "open") || number_of(incident, "acknowledged_at") != 0) continue;
-    const std::string severity = text_of(incident, "severity");
+  for (const Json& incident : array(answer, "incidents")) {
+    if (!flag(incident, "open") || number(incident, "acknowledged_at") != 0) continue;
+    const std::string severity = text(incident, "severity");
     if (severity == "info") continue;
     code = std::max<int>(code, severity == "warning" ? kWarned : kFoundFailure);
   }
