@@ -62,7 +62,7 @@ class RunFinder {
     }
     follow(false);
     follow(true);
-    find_exact_runs();
+    find_chains();
   }
 
  private:
@@ -203,33 +203,51 @@ class RunFinder {
     return false;
   }
 
-  // From the last state of each run backwards; runs on circles have no end.
-  void find_exact_runs() {
+  // From the last state of each chain backwards. A circle is one when each of its states has only the one way.
+  void find_chains() {
     std::vector<Mark> marks(infos_.size(), Mark::fresh);
     std::vector<uint32_t> path;
     for (uint32_t first = 0; first < infos_.size(); ++first) {
-      for (uint32_t state = first; is_short(state) && marks[state] == Mark::fresh;
-           state = widest_[state]->target) {
+      uint32_t state = first;
+      while (wide_[state] && marks[state] == Mark::fresh) {
         marks[state] = Mark::on_path;
         path.push_back(state);
+        if (!chains_on(state)) break;
+        state = widest_[state]->target;
+      }
+      if (!path.empty() && chains_on(path.back()) && marks[state] == Mark::on_path) {
+        const auto circle = std::ranges::find(path, state);
+        const bool exact = std::all_of(circle, path.end(), [&](uint32_t one) { return is_only_way(one); });
+        for (auto one = circle; one != path.end(); ++one) {
+          infos_[*one].chain = exact ? MatcherStateInfo::kRunEndless : uint8_t{0};
+          marks[*one] = Mark::done;
+        }
+        path.erase(circle, path.end());
       }
       for (; !path.empty(); path.pop_back()) {
-        const uint32_t state = path.back();
-        const Grammar::Edge& edge = *widest_[state];
-        const ByteSet& set = grammar_.sets()[edge.set];
-        bool ends_well = (set.words[2] | set.words[3]) == 0;  // else a byte could be a step and half a character
-        if (!ends_well) continue;
-        if (infos_[state].wide_run > 1) {
-          ends_well = infos_[edge.target].run_exact && grammar_.sets()[widest_[edge.target]->set] == set;
-        } else {
-          ends_well = !has_other_way(edge.target, set, -1);
-        }
-        infos_[state].run_exact = ends_well && !has_other_way(state, set, edge.target);
+        infos_[path.back()].chain = chain_of(path.back());
+        marks[path.back()] = Mark::done;
       }
     }
   }
-  [[nodiscard]] bool is_short(uint32_t state) const {
-    return infos_[state].wide_run > 0 && infos_[state].wide_run < MatcherStateInfo::kRunEndless;
+
+  [[nodiscard]] bool chains_on(uint32_t state) const {
+    const uint32_t target = widest_[state]->target;
+    return wide_[target] && grammar_.sets()[widest_[target]->set] == grammar_.sets()[widest_[state]->set];
+  }
+  [[nodiscard]] uint8_t chain_of(uint32_t state) const {
+    const uint32_t target = widest_[state]->target;
+    if (!is_only_way(state)) return 0;
+    if (!chains_on(state)) return has_other_way(target, grammar_.sets()[widest_[state]->set], -1) ? 0 : 1;
+    const uint8_t next = infos_[target].chain;
+    return next == 0 || next == MatcherStateInfo::kRunEndless ? next : static_cast<uint8_t>(next + 1);
+  }
+  // By the characters of the run nothing else can be read here.
+  [[nodiscard]] bool is_only_way(uint32_t state) const {
+    const Grammar::Edge& edge = *widest_[state];
+    const ByteSet& set = grammar_.sets()[edge.set];
+    if ((set.words[2] | set.words[3]) != 0) return false;  // a byte could be a step and half a character
+    return !has_other_way(state, set, edge.target);
   }
 
   void finish(uint32_t state, bool wide, bool circle) {
@@ -253,6 +271,9 @@ class RunFinder {
     const auto [found, fresh] = outside_.try_emplace(set, 0);
     if (fresh) found->second = TokenTrie::classes_outside(grammar_.sets()[set]);
     info.run_outside = found->second;
+    for (int byte = 0x7F; byte >= 0; --byte) {
+      if (grammar_.sets()[set].has(static_cast<uint8_t>(byte))) info.run_byte = static_cast<uint8_t>(byte);
+    }
   }
 
   const Grammar& grammar_;

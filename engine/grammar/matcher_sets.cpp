@@ -100,7 +100,6 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
           .can_end = closed.can_end};
   // What items call is part of their own holds.
   const MatcherTables::StateInfo* only = nullptr;  // of the kernel, where the others only return
-  uint32_t only_tokens = 0;
   size_t alive = 0;
   for (const StackItem& item : items.first(closed.kernel_count)) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
@@ -108,7 +107,6 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
     if (info.tail) continue;
     ++alive;
     only = &info;
-    only_tokens = add_costs(info.tokens_to_end, frames.tokens_to_end(item.frame));
   }
   for (const StackItem& item : items) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
@@ -125,8 +123,11 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
       set.wide_whole_tokens = add_costs(info.tokens_to_end, frame_tokens);
     }
   }
-  set.run_exact = alive == 1 && only->run_exact && set.wide_run == only->wide_run &&
-                  set.wide_outside == only->run_outside && set.wide_whole_tokens == only_tokens;
+  if (alive == 1 && only->chain > 0) {
+    set.chain = only->chain;
+    set.chain_byte = only->run_byte;
+    set.chain_outside = only->run_outside;
+  }
   sets_.push_back(set);
   hashes_.push_back(hash);
   const auto number = static_cast<uint32_t>(sets_.size() - 1);

@@ -28,12 +28,14 @@ class StackSets {
     uint32_t wide_outside = UINT32_MAX;
     uint32_t wide_tokens = 0;
     uint32_t wide_whole_tokens = 0;  // the same between characters
+    uint32_t chain_outside = UINT32_MAX;
     // No byte of other classes leads to fewer than tokens_to_end.
     uint32_t hold_classes = 0;
     uint32_t row = UINT32_MAX;
     uint8_t run = 0;
     uint8_t wide_run = 0;
-    bool run_exact = false;  // by its characters there is no other way, and none behind it
+    uint8_t chain = 0;       // of the only item that lives, as its outside and a byte of its set
+    uint8_t chain_byte = 0;
     bool can_end = false;
   };
 

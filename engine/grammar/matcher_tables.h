@@ -41,8 +41,10 @@ struct MatcherStateInfo {
   uint32_t hold_classes = 0;
   uint8_t wide_run = 0;
   uint8_t run = 0;
-  // Of a wide run that ends: there is no other way on by the characters of the run, and none behind it.
-  bool run_exact = false;
+  // Whatever they cost, the next `chain` characters (kRunEndless: that or more) of the run's set lead one way, each from
+  // a state to one other, and none of its characters leads on from the last. 0: it is not so.
+  uint8_t chain = 0;
+  uint8_t run_byte = 0;  // one of the run's set
   bool calls = false;  // some edge calls a rule
   bool ends = false;   // the rule may end here without a byte more
   bool tail = false;   // ends and has no edges: nothing comes back here

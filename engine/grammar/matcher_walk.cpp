@@ -29,7 +29,10 @@ uint32_t classes_of(const TokenTrie::Node& node) {
 }  // namespace
 
 // Keeps the sets of the way to `depth`.
-void TrieWalk::make_room(uint32_t depth) { sets_.reset(std::span(path_).first(depth + 1)); }
+void TrieWalk::make_room(uint32_t depth) {
+  sets_.reset(std::span(path_).first(depth + 1));
+  chain_from_ = StackSets::kDead;
+}
 
 WalkEnd TrieWalk::run(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
                       uint32_t top, uint32_t tokens_left, WalkResult& result) {
@@ -55,6 +58,7 @@ WalkEnd TrieWalk::run_below(const MatcherTables& tables, FrameStore& frames,
             .result = result,
             .nodes = 0,
             .steps_before = sets_.steps()};
+  chain_from_ = StackSets::kDead;
   path_.resize(TokenTrie::kTokenBytesMax + 1);
   path_[0] = sets_.add(tables, frames, start);
   WalkEnd end = state_of(task);
@@ -97,34 +101,30 @@ WalkEnd TrieWalk::state_of(const Task& task) const {
   return steps > task.result.steps_left ? WalkEnd::out_of_steps : WalkEnd::whole;
 }
 
-// Tokens [first, end) of at most so many characters.
-void TrieWalk::take_short(const Task& task, uint32_t first, uint32_t end, uint32_t characters_max) const {
+// Tokens [first, end), those that fit.
+void TrieWalk::take_sized(const Task& task, uint32_t first, uint32_t end, const Sizes& sizes) const {
   const TokenTrie& trie = task.tables.trie();
   const bool setting = task.marking == Marking::set;
   for (uint32_t i = first; i < end; ++i) {  // no branch: what comes next is hard to guess
-    const uint64_t fits = trie.characters()[i] <= characters_max ? 1 : 0;
+    const uint64_t fits = sizes.fits[trie.characters()[i] - sizes.before];
     const auto bit = static_cast<uint32_t>(trie.tokens()[i]);
     uint64_t& word = task.words[bit / 64];
     word = setting ? word | fits << (bit % 64) : word & ~((fits ^ 1) << (bit % 64));
   }
 }
 
-// A subtree in a run of characters, of which tokens of at most so many are in the run. Where there is room for whole
-// characters only, tokens that cut their last one are decided one by one. `from`: the set before the node's byte.
-void TrieWalk::take_run(Task& task, uint32_t node, uint32_t from, uint32_t characters_max) {
+// A subtree in a run of characters, where the number of its characters decides on each token but those that cut their
+// last one: they are decided one by one. `from`: the set before the node's byte.
+void TrieWalk::take_run(Task& task, uint32_t node, uint32_t from, const Sizes& sizes) {
   const TokenTrie& trie = task.tables.trie();
   uint32_t first = trie.node(node).tokens_first;
   const uint32_t end = trie.node(trie.node(node).subtree_end).tokens_first;
-  const StackSets::Set& start = sets_[from];
-  const bool cut_fits = start.wide_tokens <= task.tokens_left;
-  take(task, {}, cut_fits ? start.wide_tokens : start.wide_whole_tokens);
-  const auto cuts = cut_fits ? std::span<const uint32_t>() : trie.cut_in_subtree(node);
-  for (const uint32_t cut : cuts) {
-    take_short(task, first, cut, characters_max);
+  for (const uint32_t cut : trie.cut_in_subtree(node)) {
+    take_sized(task, first, cut, sizes);
     first = cut + 1;
     const auto token = trie.tokens().subspan(cut, 1);
     const std::string_view bytes = trie.token_bytes(token[0]).substr(trie.node(node).depth - size_t{1});
-    uint32_t set = trie.characters()[cut] <= characters_max ? from : StackSets::kDead;
+    uint32_t set = from;
     for (size_t i = 0; i < bytes.size() && set != StackSets::kDead; ++i, ++task.nodes) {
       set = sets_.next(task.tables, task.frames, set, static_cast<uint8_t>(bytes[i]));
     }
@@ -134,31 +134,63 @@ void TrieWalk::take_run(Task& task, uint32_t node, uint32_t from, uint32_t chara
       drop(task, token);
     }
   }
-  take_short(task, first, end, characters_max);
+  take_sized(task, first, end, sizes);
   task.nodes += (end - trie.node(node).tokens_first) / 8;  // they cost so much less
 }
 
-// Whether the node and all below it are in a run of characters whose end is known; then that is decided.
+// Fills in chain_fits_ for up to so many characters of the set's chain, whose states may cost now more and now less;
+// false: none of them fits.
+bool TrieWalk::find_sizes(Task& task, uint32_t from, uint32_t characters) {
+  if (chain_from_ != from) {
+    chain_from_ = chain_at_ = from;
+    chain_known_ = 0;
+    chain_fit_first_ = UINT32_MAX;
+    chain_fits_.fill(0);
+  }
+  const uint8_t byte = sets_[from].chain_byte;
+  const uint32_t wanted = std::min<uint32_t>(characters, sets_[from].chain);
+  for (; chain_known_ < wanted; ++task.nodes) {
+    chain_at_ = sets_.next(task.tables, task.frames, chain_at_, byte);
+    ++chain_known_;
+    const uint32_t tokens = sets_[chain_at_].tokens_to_end;
+    if (tokens > task.tokens_left) continue;
+    chain_fits_[chain_known_] = 1;
+    chain_fit_first_ = std::min(chain_fit_first_, chain_known_);
+    take(task, {}, tokens);
+  }
+  return chain_fit_first_ <= characters;
+}
+
+// Whether the node and all below it are in a run of characters that decides on them; then that is done.
 bool TrieWalk::decide_run(Task& task, uint32_t node_index, uint32_t from) {
+  static constexpr auto kAllFit = [] {
+    std::array<uint8_t, 256> fits{};
+    fits.fill(1);
+    return fits;
+  }();
   const TokenTrie& trie = task.tables.trie();
   const TokenTrie::Node& node = trie.node(node_index);
   const StackSets::Set& start = sets_[from];
-  if (!node.whole || start.wide_run == 0 || start.wide_whole_tokens > task.tokens_left ||
-      (classes_of(node) & TokenTrie::kAsciiClasses & start.wide_outside) != 0) {
-    return false;
-  }
-  const bool all = node.height < start.wide_run;
-  if (all && start.wide_tokens <= task.tokens_left) {
-    take(task, trie.tokens_of_subtree(node_index), start.wide_tokens);
+  if (!node.whole) return false;
+  const uint32_t classes = classes_of(node) & TokenTrie::kAsciiClasses;
+  if (node.height < start.wide_run && (classes & start.wide_outside) == 0 &&
+      start.wide_whole_tokens <= task.tokens_left) {
+    if (start.wide_tokens <= task.tokens_left) {
+      take(task, trie.tokens_of_subtree(node_index), start.wide_tokens);
+    } else {
+      take(task, {}, start.wide_whole_tokens);
+      take_run(task, node_index, from, {.fits = kAllFit});
+    }
     return true;
   }
-  if (!all && !start.run_exact) return false;
-  uint32_t characters_max = UINT8_MAX;
-  if (!all) {
-    const std::string_view bytes = trie.token_bytes(trie.tokens()[node.tokens_first]).substr(0, node.depth - size_t{1});
-    characters_max = TokenTrie::characters_in(bytes) + start.wide_run;
+  if (start.chain == 0 || (classes & start.chain_outside) != 0) return false;
+  if (sets_.size() + TokenTrie::kTokenBytesMax > StackSets::kSetsMax) return false;  // numbers must stay good
+  if (!find_sizes(task, from, node.height + uint32_t{1}) && trie.cut_in_subtree(node_index).empty()) {
+    drop(task, trie.tokens_of_subtree(node_index));
+    return true;
   }
-  take_run(task, node_index, from, characters_max);
+  const std::string_view before = trie.token_bytes(trie.tokens()[node.tokens_first]).substr(0, node.depth - size_t{1});
+  take_run(task, node_index, from, {.fits = chain_fits_, .before = TokenTrie::characters_in(before)});
   return true;
 }
 

@@ -2,6 +2,7 @@
 // only; one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -70,8 +71,14 @@ class TrieWalk {
   static void drop(const Task& task, std::span<const int32_t> tokens);
   static void keep_end(const Task& task, uint32_t node);
   [[nodiscard]] bool decide_run(Task& task, uint32_t node, uint32_t from);
-  void take_run(Task& task, uint32_t node, uint32_t from, uint32_t characters_max);
-  void take_short(const Task& task, uint32_t first, uint32_t end, uint32_t characters_max) const;
+  // Which tokens fit, by the number of their characters behind `before`.
+  struct Sizes {
+    std::span<const uint8_t> fits;  // 0 or 1, for each number up to 255
+    uint32_t before = 0;
+  };
+  void take_run(Task& task, uint32_t node, uint32_t from, const Sizes& sizes);
+  void take_sized(const Task& task, uint32_t first, uint32_t end, const Sizes& sizes) const;
+  [[nodiscard]] bool find_sizes(Task& task, uint32_t from, uint32_t characters);
   [[nodiscard]] WalkEnd state_of(const Task& task) const;
   [[nodiscard]] bool allows_most(uint32_t tokens_left) const;
   void make_room(uint32_t depth);
@@ -79,6 +86,12 @@ class TrieWalk {
   StackSets sets_;
   std::vector<uint64_t> words_;
   std::vector<uint32_t> path_;  // the set at each depth below the top node
+  // What find_sizes() found last, in one walk: behind chain_known_ characters of the set's chain.
+  uint32_t chain_from_ = StackSets::kDead;
+  uint32_t chain_at_ = StackSets::kDead;
+  uint32_t chain_known_ = 0;
+  uint32_t chain_fit_first_ = 0;
+  std::array<uint8_t, 256> chain_fits_{};
 };
 
 }  // namespace tandem::engine

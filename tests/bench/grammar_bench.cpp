@@ -1,6 +1,6 @@
 // Cost of constrained output over a real vocabulary:
 //
-//   grammar_bench FILE [--repeats N] [--schemas LINES]
+//   grammar_bench FILE [--repeats N] [--schemas LINES] [--bounds]
 //
 // FILE: a GGUF file, of which only the tokenizer is used; LINES: more cases, each line an object with `name`
 // and `schema`. Each case is a grammar and mostly a text of it, walked token by token as the tokenizer splits
@@ -8,7 +8,9 @@
 // token with an empty cache of masks (cold: a grammar's first answer) and a full one (warm: a later answer),
 // near the token limit (tight: the text's tokens with 0 to 8 more left than the shortest end needs; end: random
 // answers of so many tokens altogether; both with the cache empty at first), and of accepting a
-// token. Medians, 99th percentiles and maxima of processor time over all tokens and repeats.
+// token. Medians, 99th percentiles and maxima of processor time over all tokens and repeats. With --bounds it fails
+// when a median of masks is over 300 us, a 99th percentile over 1500 us or a schema over 50 ms. More cases are in
+// tests/bench/grammar_schemas.jsonl.
 #include <time.h>
 
 #include <algorithm>
@@ -44,6 +46,7 @@ struct Case {
   std::string name;
   std::function<Result<Grammar>()> build;
   std::string text;
+  bool from_schema = false;
 };
 
 // Of this thread: other load does not count.
@@ -103,7 +106,7 @@ Case by_schema(std::string name, std::string schema, std::string text) {
             TRY_ASSIGN(const Json json, tandem::parse_json(schema));
             return tandem::engine::compile_json_schema(json);
           },
-          std::move(text)};
+          std::move(text), true};
 }
 
 std::vector<Case> cases() {
@@ -233,6 +236,19 @@ Json run_case(const Case& one, const Tokenizer& tokenizer, const TokenTrie& trie
                        {"end", end.summary()}, {"accept", accepts.summary()}});
 }
 
+bool within_bounds(const Json& line, bool from_schema) {
+  const auto number = [&line](const char* group, const char* key) {
+    const Json* object = group == nullptr ? &line : line.find(group);
+    const Json* value = object == nullptr ? nullptr : object->find(key);
+    return value == nullptr ? 1e9 : value->as_double();
+  };
+  bool good = !from_schema || number(nullptr, "grammar_ms") + number(nullptr, "tables_ms") <= 50;
+  for (const char* group : {"cold", "warm", "tight", "end"}) {
+    good = good && number(group, "median_us") <= 300 && number(group, "p99_us") <= 1500;
+  }
+  return good;
+}
+
 bool add_schemas(const char* path, std::vector<Case>& out) {
   std::ifstream file(path);
   std::string line;
@@ -249,7 +265,9 @@ bool add_schemas(const char* path, std::vector<Case>& out) {
 
 int run(int argc, char** argv) {
   int repeats = 5;
+  bool bounds = false;
   std::vector<Case> all = cases();
+  for (int i = 2; i < argc; ++i) bounds = bounds || std::string_view(argv[i]) == "--bounds";
   for (int i = 2; i + 1 < argc; ++i) {
     if (std::string_view(argv[i]) == "--repeats") repeats = std::max(1, std::atoi(argv[i + 1]));
     if (std::string_view(argv[i]) == "--schemas" && !add_schemas(argv[i + 1], all)) {
@@ -281,6 +299,10 @@ int run(int argc, char** argv) {
     const Json line = run_case(one, *tokenizer, trie, repeats);
     const Json* fits = line.find("fits");
     all_fit = all_fit && fits != nullptr && fits->as_bool();
+    if (bounds && !within_bounds(line, one.from_schema)) {
+      std::fprintf(stderr, "out of bounds: %s\n", one.name.c_str());
+      all_fit = false;
+    }
     std::printf("%s\n", line.dump().c_str());
     std::fflush(stdout);
   }

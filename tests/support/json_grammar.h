@@ -45,6 +45,10 @@ class JsonRules {
     b_.define_rule(rule, quoted(b_.repeat(one, 0, -1)));
     return b_.call(rule);
   }
+  // Characters of a string without escapes, unrolled.
+  Part text(int64_t least, int64_t most) {
+    return b_.repeat(b_.choice(std::array{plain(), wide_character()}), least, most);
+  }
   Part one_of(const std::vector<std::string>& words) {
     std::vector<Part> parts;
     for (const std::string& word : words) parts.push_back(b_.literal('"' + word + '"'));

@@ -243,6 +243,32 @@ TEST_CASE("masks of short strings") {
   if (qwen_is_there()) check_near_end(cached(kQwen), 17, *grammar, text);
 }
 
+// Strings that need characters more than the limit leaves tokens: only long tokens help, and how long is
+// known.
+TEST_CASE("masks of strings that are still too short") {
+  const auto schema = tandem::parse_json(R"({"type":"object","additionalProperties":false,"required":["a","b","c","d"],
+      "properties":{"a":{"type":"string","minLength":12,"maxLength":12},"b":{"type":"string","minLength":9,"maxLength":40},
+      "c":{"type":"string","minLength":8},"d":{"type":"string","pattern":"^[a-z]{7,}$"}}})");
+  const auto grammar = tandem::engine::compile_json_schema(*schema);
+  REQUIRE(grammar.ok());
+  const std::string text = "{\"a\": \"w\xC3\xA9 \xF0\x9F\x98\x80\xEA\xB0\x80outputs\", \"b\": \"\xE4\xBD\xA0z\\n and so\", "
+                           "\"c\": \"x\xC3\xA9 tokens\", \"d\": \"letters\"}";
+  check_near_end(shipped(), 1, *grammar, text);
+  if (qwen_is_there()) check_near_end(cached(kQwen), 11, *grammar, text);
+
+  // At the end nothing but the called "er" saves tokens, and it begins like any other text.
+  for (const int64_t least : {0, 3}) {
+    tandem::engine::GrammarBuilder b;
+    JsonRules json(b);
+    const uint32_t rule = b.declare_rule();
+    b.define_rule(rule, b.literal("er"));
+    const auto end = b.choice(std::array{b.literal("\x01#\x01#\x01#\x01"), b.sequence(std::array{b.call(rule), b.literal("\x01")})});
+    const auto two_ways = b.build(b.sequence(std::array{json.text(least, -1), end}));
+    REQUIRE(two_ways.ok());
+    check_near_end(shipped(), 1, *two_ways, "ab");
+  }
+}
+
 // A string that has to close now, and one that may have a token more.
 TEST_CASE("masks near the end look at a small part of a vocabulary") {
   if (!qwen_is_there()) return;
