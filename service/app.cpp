@@ -225,7 +225,8 @@ Result<void> App::build_models() {
                                                                 .clock = clock_,
                                                                 .describe = ask_engine,
                                                                 .host = [this] { return read_host_facts(config_.memory); },
-                                                                .held = held_bytes},
+                                                                .held = held_bytes,
+                                                                .frozen = [this] { return frozen_text(watch_->pressure()); }},
                                             budgets_at_start_);
   std::vector<std::string> names{config_.default_model.name};
   if (config_.optional_model.has_value()) names.push_back(config_.optional_model->name);

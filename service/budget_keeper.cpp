@@ -337,9 +337,10 @@ Result<Json> BudgetKeeper::carry_out(const BudgetOrder& order) {
     record.text = planned.text;
     fits = exchange.fits;
     const bool as_is = fits || exchange.gives_back();
-    allowed = as_is || (order.force && exchange.possible());
+    const std::string frozen = exchange.gives_back() ? "" : parts_.frozen();
+    allowed = frozen.empty() && (as_is || (order.force && exchange.possible()));
     record.forced = !as_is && allowed;
-    if (!allowed) why = refusal(exchange, order.force);
+    if (!allowed) why = frozen.empty() ? refusal(exchange, order.force) : frozen + ": --force does not help";
     if (!fits && as_is) why = "it takes nothing from the host: changed all the same";
     out.set("exchange", exchange_json(exchange)).set("plan", std::move(planned.plan));
   }

@@ -3,7 +3,8 @@
 // an ordered restart, and kept in the store, so that it survives tandemd and the engine.
 //
 // A change takes as long as a load may: it is a job of the keeper's own thread, one at a time. order()
-// and the questions are for any thread and do not wait. While a model loads nothing is changed (U9).
+// and the questions are for any thread and do not wait. While a model loads nothing is changed (U9);
+// while the host is short of memory nothing grows, forced or not (U14).
 //
 // Errors of an order: exhausted (a change is under way). Errors of a job: invalid_argument and
 // not_found (the wish), unavailable (a load is under way, or the engine was lost), io (the store: then
@@ -91,6 +92,8 @@ class BudgetKeeper {
     Describer describe;
     std::function<Result<budget::HostFacts>()> host;
     std::function<int64_t(int64_t pid)> held;
+    // Why no budget may grow now (the guard's level); empty when it may.
+    std::function<std::string()> frozen;
   };
 
   // What holds at start: the configuration with what was set over it. Overrides that the file ended are

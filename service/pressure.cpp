@@ -55,6 +55,11 @@ Json pressure_json(const Pressure& p) {
   return out;
 }
 
+std::string frozen_text(const Pressure& pressure) {
+  if (!pressure.growth_frozen()) return "";
+  return pressure_text(pressure.level, pressure.available_bytes) + ", no budget grows until it has recovered";
+}
+
 std::string pressure_text(budget::Level level, int64_t available_bytes) {
   std::array<char, 96> text{};
   const double gib = static_cast<double>(available_bytes) / static_cast<double>(budget::kGiB);

@@ -35,6 +35,8 @@ struct Pressure {
 Json pressure_json(const Pressure& pressure);
 // For a health answer: level and steps only.
 Json pressure_brief_json(const Pressure& pressure);
+// Why budgets may not grow; empty when they may.
+std::string frozen_text(const Pressure& pressure);
 // "the host is short of memory (level orange, 5.2 GiB available)"
 std::string pressure_text(budget::Level level, int64_t available_bytes);
 

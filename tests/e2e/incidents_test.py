@@ -217,7 +217,7 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(200, self.respond().status)
         self.service.ctl("key", "add", "late")
 
-    def test_a_disk_that_turns_read_only_costs_no_answer(self):
+    def mount_ext4(self):
         image = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-disk-"))
         self.addCleanup(shutil.rmtree, image, ignore_errors=True)
         file = image / "disk"
@@ -226,6 +226,40 @@ class DiskTest(unittest.TestCase):
         if shutil.which("mkfs.ext4") is None or run("mkfs.ext4", "-q", "-O", "^has_journal", str(file)).returncode != 0:
             self.skipTest("there is no mkfs.ext4")
         self.disk.mount("-o", "loop", str(file))
+
+    def set_read_only(self, yes):
+        """The files of the store; a file system that is written to cannot be remounted and come back."""
+        for file in self.disk.place.glob("tandem.db*"):
+            done = run("chattr", "+i" if yes else "-i", str(file))
+            if done.returncode != 0:
+                self.skipTest(f"files cannot be made read-only here: {done.stderr.strip()}")
+
+    def test_what_waited_for_a_read_only_store_is_written_when_it_is_not_any_more(self):
+        self.mount_ext4()
+        self.service.start()
+        self.service.admin_key()
+        self.assertEqual(200, self.service.chat("Hello", "tiny").status)
+        support.wait_until(lambda: self.records()["records_written"] == 1, WAIT_S, "the first record")
+        self.addCleanup(self.set_read_only, False)
+        self.set_read_only(True)
+        self.assertEqual(200, self.service.chat("Hello", "tiny").status)
+        self.desk.wait_open("store_unwritable")
+        self.check_that_it_serves()
+        before = self.records()
+        self.assertFalse(before["writable"])
+        self.assertEqual(1, before["records_written"])
+        self.assertGreater(before["records_waiting"], 5)
+        self.set_read_only(False)
+        self.desk.wait_closed("store_unwritable")
+        after = self.records()
+        self.assertTrue(after["writable"])
+        self.assertEqual((0, 0), (after["records_waiting"], after["records_dropped"]))
+        self.assertEqual(1 + before["records_waiting"], after["records_written"])
+        self.assertEqual({"status": "ok"}, self.desk.ready_body())
+        self.service.ctl("key", "add", "late")
+
+    def test_a_disk_that_turns_read_only_costs_no_answer(self):
+        self.mount_ext4()
         self.service.start()
         self.service.admin_key()
         self.assertEqual(200, self.service.chat("Hello", "tiny").status)

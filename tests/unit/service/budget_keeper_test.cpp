@@ -83,7 +83,8 @@ struct World {
                             .clock = clock,
                             .describe = describe,
                             .host = [this] { return Result<budget::HostFacts>(host); },
-                            .held = [this](int64_t pid) { return pid == 10 ? held_default : held_optional; }},
+                            .held = [this](int64_t pid) { return pid == 10 ? held_default : held_optional; },
+                            .frozen = [this] { return frozen; }},
         start);
   }
   static Result<Json> describe(const DescribeQuestion& question) {
@@ -116,6 +117,7 @@ struct World {
   budget::HostFacts host;
   int64_t held_default = 20 * kGib;
   int64_t held_optional = 16 * kGib;
+  std::string frozen;
   std::unique_ptr<BudgetKeeper> keeper;
 };
 
@@ -169,6 +171,20 @@ TEST_CASE("budget set: memory given back is never refused, below the floor or no
   CHECK(flag(less, "applied"));
   CHECK_FALSE(flag(less, "forced"));
   CHECK(text(less, "why") == "it takes nothing from the host: changed all the same");
+}
+
+TEST_CASE("budget set: nothing grows while the host is short of memory, forced or not; shrinking helps it") {
+  World world;
+  world.frozen = "the host is short of memory";
+  const Json fits = world.set(10 * kGib).value();
+  CHECK(text(fits, "verdict") == "fits");
+  CHECK_FALSE(flag(fits, "applied"));
+  CHECK(text(fits, "why") == "the host is short of memory: --force does not help");
+  CHECK_FALSE(flag(world.set(10 * kGib, std::nullopt, true).value(), "applied"));
+  CHECK(world.target.log.empty());
+  CHECK(flag(world.set(6 * kGib).value(), "applied"));
+  world.frozen.clear();
+  CHECK(flag(world.set(10 * kGib).value(), "applied"));
 }
 
 TEST_CASE("budget set: live first; the engine has it before it is kept, and admission follows") {
@@ -284,7 +300,8 @@ TEST_CASE("budget set: each file is described once a question, and again when th
                          return World::describe(question);
                        },
                        .host = [&] { return Result<budget::HostFacts>(world.host); },
-                       .held = [](int64_t) { return int64_t{0}; }},
+                       .held = [](int64_t) { return int64_t{0}; },
+                       .frozen = [] { return std::string(); }},
                       start);
   const auto wish = [&](const char* name, int64_t value) {
     const BudgetOrder order{.role = Role::optional_model,
