@@ -233,6 +233,7 @@ Json Resize::to_json() const {
   if (slots) json.set("slots", *slots);
   if (batch_tokens) json.set("batch_tokens", *batch_tokens);
   if (shed_chunk_tokens) json.set("shed_chunk_tokens", *shed_chunk_tokens);
+  if (drop_prefix_cache) json.set("drop_prefix_cache", *drop_prefix_cache);
   return json;
 }
 
@@ -243,6 +244,9 @@ Result<Resize> Resize::from_json(const Json& json) {
   in.optional_integer("slots", out.slots, 1, kSlotsMax);
   in.optional_integer("batch_tokens", out.batch_tokens, 1, kBatchTokensMax);
   in.optional_integer("shed_chunk_tokens", out.shed_chunk_tokens, 0, kBatchTokensMax);
+  if (json.find("drop_prefix_cache") != nullptr) {
+    in.boolean("drop_prefix_cache", out.drop_prefix_cache.emplace());
+  }
   TRY(in.status());
   return out;
 }
@@ -319,6 +323,18 @@ constexpr StatsField kNewerStatsFields[] = {
     {"kv_bytes_target", &Stats::kv_bytes_target},
     {"batch_tokens", &Stats::batch_tokens},
     {"shed_chunk_tokens", &Stats::shed_chunk_tokens},
+    {"preemptions", &Stats::preemptions},
+    {"prefix_cache_on", &Stats::prefix_cache_on},
+    {"prefix_queries", &Stats::prefix_queries},
+    {"prefix_hits", &Stats::prefix_hits},
+    {"prefix_query_tokens", &Stats::prefix_query_tokens},
+    {"prefix_stored_tokens", &Stats::prefix_stored_tokens},
+    {"prefix_pages_evicted", &Stats::prefix_pages_evicted},
+    {"checkpoints_made", &Stats::checkpoints_made},
+    {"checkpoints_evicted", &Stats::checkpoints_evicted},
+    {"checkpoints", &Stats::checkpoints},
+    {"checkpoints_max", &Stats::checkpoints_max},
+    {"kv_pages_shared", &Stats::kv_pages_shared},
 };
 
 }  // namespace

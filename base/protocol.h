@@ -119,6 +119,8 @@ struct Constraint {
 struct Prepare {
   std::variant<PrepareChat, PrepareText, PrepareTokens> input;
   std::optional<Constraint> constraint;
+  // Of the prefix cache: prompts with different salts share nothing and cannot tell what others have sent.
+  std::string cache_salt = {};
 
   [[nodiscard]] Json to_json() const;
   static Result<Prepare> from_json(const Json& json);
@@ -187,6 +189,8 @@ struct Submit {
   int64_t thinking_tokens_max = -1;
   // Of max_tokens, kept for the answer: the think block is closed when no more are left.
   int64_t answer_tokens_reserved = 0;
+  // Class of the request: 0 goes first, larger ones wait for it and give their pages up before it does.
+  int64_t priority = 0;
   int64_t credit = 1024;         // token events the client will take before it grants more
 
   [[nodiscard]] Json to_json() const;
@@ -318,6 +322,8 @@ struct Resize {
   std::optional<int64_t> batch_tokens;  // rows of one step; never below slots and one block of a prompt
   // Shedding: prompt tokens that one step computes at most, in whole blocks; 0: no such limit.
   std::optional<int64_t> shed_chunk_tokens;
+  // Shedding: true drops the prefix cache with its checkpoints and keeps nothing until false.
+  std::optional<bool> drop_prefix_cache = {};
 
   [[nodiscard]] Json to_json() const;
   static Result<Resize> from_json(const Json& json);
@@ -375,6 +381,20 @@ struct Stats {
   int64_t kv_bytes_target = 0;       // a resize that waits, else the budget
   int64_t batch_tokens = 0;
   int64_t shed_chunk_tokens = 0;
+  int64_t preemptions = 0;           // counter
+  // Prefix cache (docs/prefix-cache.md). Tokens and queries are of first starts of requests that may use it;
+  // prefix_queries counts those with more than two pages of prompt.
+  int64_t prefix_cache_on = 0;       // 1: it keeps prefixes now
+  int64_t prefix_queries = 0;        // counters
+  int64_t prefix_hits = 0;
+  int64_t prefix_query_tokens = 0;   // of which cached_tokens were found
+  int64_t prefix_stored_tokens = 0;  // whose keys and values were found, with a state to start from or not
+  int64_t prefix_pages_evicted = 0;
+  int64_t checkpoints_made = 0;
+  int64_t checkpoints_evicted = 0;
+  int64_t checkpoints = 0;           // kept now, and room for so many
+  int64_t checkpoints_max = 0;
+  int64_t kv_pages_shared = 0;       // of kv_pages_cached: running requests use them
 
   [[nodiscard]] Json to_json() const;
   static Result<Stats> from_json(const Json& json);

@@ -118,14 +118,20 @@ Json Prepare::to_json() const {
           }},
       input);
   if (constraint) json.set("constraint", constraint_to_json(*constraint));
+  if (!cache_salt.empty()) json.set("cache_salt", cache_salt);
   return json;
 }
 
 Result<Prepare> Prepare::from_json(const Json& json) {
+  constexpr size_t kSaltBytesMax = 256;
   TRY_ASSIGN(Prepare out, prepare_input_from(json));
   FieldReader in(json);
   const Json* constraint = in.optional_object("constraint");
+  in.optional_string("cache_salt", out.cache_salt);
   TRY(in.status());
+  if (out.cache_salt.size() > kSaltBytesMax) {
+    return make_error(Errc::corrupt, "more than 256 bytes", "cache_salt");
+  }
   if (constraint != nullptr) {
     TRY_ASSIGN(out.constraint, constraint_from(*constraint));
   }
@@ -243,6 +249,7 @@ Json Submit::to_json() const {
                        {"keep_special", keep_special},
                        {"thinking_tokens_max", thinking_tokens_max},
                        {"answer_tokens_reserved", answer_tokens_reserved},
+                       {"priority", priority},
                        {"credit", credit}});
   if (format) json.set("format", format->to_json());
   return json;
@@ -262,6 +269,7 @@ Result<Submit> Submit::from_json(const Json& json) {
   in.boolean("keep_special", out.keep_special);
   in.optional_integer("thinking_tokens_max", out.thinking_tokens_max, -1, INT32_MAX);
   in.optional_integer("answer_tokens_reserved", out.answer_tokens_reserved, 0, INT32_MAX);
+  in.optional_integer("priority", out.priority, 0, INT32_MAX);
   in.integer("credit", out.credit, 0, int64_t{1} << 32);
   const Json* format = in.optional_object("format");
   TRY(in.status());

@@ -22,6 +22,14 @@ std::string mib_text(int64_t bytes) {
 
 }  // namespace
 
+int64_t checkpoint_bytes(int64_t budget_bytes, int64_t recurrent_bytes_per_sequence) {
+  constexpr int64_t kStatesDefault = 16;
+  const int64_t each = recurrent_bytes_per_sequence;
+  if (each <= 0) return 0;
+  return budget_bytes > 0 ? budget_bytes / each * each
+                          : std::min(kStatesDefault, (kFieldMax - 1) / each) * each;
+}
+
 Plan make_plan(const PlanInput& input) {
   checked(input.recurrent_bytes_per_sequence);
   CHECK(input.slots >= 0 && (input.slots == 0 || input.recurrent_bytes_per_sequence <=
@@ -31,6 +39,7 @@ Plan make_plan(const PlanInput& input) {
       {"weights", input.weights_bytes},
       {"kv", input.kv_bytes},
       {"recurrent_state", input.recurrent_bytes_per_sequence * input.slots},
+      {"checkpoints", input.checkpoint_bytes},
       {"workspace", input.workspace_bytes},
       {"masks", input.mask_bytes},
       {"tokenizer", input.tokenizer_bytes},

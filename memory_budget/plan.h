@@ -24,6 +24,7 @@ struct PlanInput {
   int64_t kv_bytes_per_page = 0;         // smallest step of the budget
   int64_t recurrent_bytes_per_sequence = 0;
   int64_t slots = 0;
+  int64_t checkpoint_bytes = 0;          // copies of recurrent states for reused prompts
   int64_t workspace_bytes = 0;           // of the largest chunk
   int64_t mask_bytes = 0;                // cache of token masks: grows as grammars are used
   int64_t tokenizer_bytes = 0;
@@ -39,6 +40,10 @@ struct Plan {
   std::vector<PlanTerm> terms;  // in the order of the input
   int64_t total_bytes = 0;
 };
+
+// Copies of recurrent states that an engine keeps for prompts that come back: whole ones inside
+// `budget_bytes`, or 16 when that is 0. 0 without a recurrent state.
+int64_t checkpoint_bytes(int64_t budget_bytes, int64_t recurrent_bytes_per_sequence);
 
 // All fields must be >= 0 and below 2^56 (CHECKed: they come from checked files and options).
 Plan make_plan(const PlanInput& input);

@@ -55,7 +55,7 @@ Result<PlannedModel> plan_one(const BoxModel& model) {
   planned.rights_bytes = std::max<int64_t>(planned.plan.steady_bytes - model.held_bytes, 0);
   planned.unspent_bytes =
       std::min(planned.rights_bytes, planned.plan.term("kv") + planned.plan.term("recurrent_state") +
-                                         planned.plan.term("workspace"));
+                                         planned.plan.term("checkpoints") + planned.plan.term("workspace"));
   return planned;
 }
 

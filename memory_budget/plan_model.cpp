@@ -124,6 +124,7 @@ Result<void> check_settings(const ModelSettings& settings) {
   TRY(check_range("slots", settings.slots, 1, kSlotsMax));
   TRY(check_range("context_tokens", settings.context_tokens, 1, kContextMax));
   TRY(check_range("batch_tokens", settings.batch_tokens, 1, kBatchMax));
+  TRY(check_range("checkpoints", settings.checkpoint_bytes, 0, kKvBytesMax));
   return check_range("draft_tokens", settings.draft_tokens, 0, kDraftMax);
 }
 
@@ -160,6 +161,9 @@ Result<ModelPlan> plan_model(const ModelShape& shape, const ModelSettings& setti
       {"weights", shape.weight_bytes - shape.draft_weight_bytes},
       {"kv", kv},
       {"recurrent_state", capped_product(recurrent, settings.slots)},
+      {"checkpoints", settings.prefix_cache
+                          ? checkpoint_bytes(settings.checkpoint_bytes, recurrent)
+                          : 0},
       {"draft_head", draft_bytes(shape, settings)},
       {"workspace", workspace_bytes(shape, settings)},
       {"masks", shape.engine.has_value() ? shape.engine->mask_bytes : 0},

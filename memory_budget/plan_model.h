@@ -25,6 +25,8 @@ struct ModelSettings {
   int64_t context_tokens = 8192;  // cut at the model's own
   int64_t batch_tokens = 512;     // rows of one step: the largest chunk of a prompt
   int64_t draft_tokens = 0;       // speculated per step with the file's draft blocks
+  bool prefix_cache = true;       // false: no checkpoints of recurrent states
+  int64_t checkpoint_bytes = 0;   // 0: the default of plan.h
 };
 
 struct ModelPlan {

@@ -42,6 +42,9 @@ Result<BoxModelFacts> read_model_facts(const Json& json) {
   TRY_ASSIGN(out.settings.slots, integer_of(json, "slots"));
   TRY_ASSIGN(out.settings.context_tokens, integer_of(json, "context_tokens"));
   TRY_ASSIGN(out.settings.batch_tokens, integer_of(json, "batch_tokens"));
+  TRY_ASSIGN(const int64_t prefix_cache, integer_of(json, "prefix_cache"));
+  out.settings.prefix_cache = prefix_cache != 0;
+  TRY_ASSIGN(out.settings.checkpoint_bytes, integer_of(json, "checkpoints"));
   TRY_ASSIGN(out.threads, integer_of(json, "threads"));
   TRY_ASSIGN(out.held_bytes, integer_of(json, "held"));
   return out;
@@ -57,7 +60,9 @@ BoxModelFacts model_facts(budget::Role role, const ModelConfig& config) {
           .settings = {.kv_bytes = config.kv_bytes,
                        .slots = config.slots,
                        .context_tokens = config.context_tokens,
-                       .batch_tokens = config.batch_tokens},
+                       .batch_tokens = config.batch_tokens,
+                       .prefix_cache = config.prefix_cache != "off",
+                       .checkpoint_bytes = config.checkpoint_bytes},
           .threads = config.threads};
 }
 
@@ -116,6 +121,8 @@ Json box_facts_json(const BoxFacts& facts) {
                                    {"slots", model.settings.slots},
                                    {"context_tokens", model.settings.context_tokens},
                                    {"batch_tokens", model.settings.batch_tokens},
+                                   {"prefix_cache", model.settings.prefix_cache ? 1 : 0},
+                                   {"checkpoints", model.settings.checkpoint_bytes},
                                    {"threads", model.threads},
                                    {"held", model.held_bytes}}));
   }

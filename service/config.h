@@ -100,6 +100,8 @@ struct ModelConfig {
   int64_t context_tokens = 8192;
   int64_t slots = 4;
   int64_t kv_bytes = 0;
+  std::string prefix_cache = "per_key";
+  int64_t checkpoint_bytes = 0;
   int64_t batch_tokens = 512;
   int64_t prompt_tokens_max = 0;
   int64_t threads = 0;

@@ -26,6 +26,7 @@ constexpr std::string_view kScales = "auto|none|low_medium_xhigh|low_medium_high
 constexpr std::string_view kHistories = "auto|keep|remove|on_open_call_turns";
 constexpr std::string_view kSyntaxes =
     "auto|plain|qwen-xml|hermes|gemma4|llama3|mistral|gpt-oss";
+constexpr std::string_view kPrefixCaches = "per_key|shared|off";
 constexpr std::string_view kReclaims = "auto|always|never";
 constexpr int64_t kTokensMax = 1 << 24;
 constexpr int64_t kMemoryMax = int64_t{1} << 50;
@@ -192,6 +193,14 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
       {"slots", &M::slots, integer, "requests that run at the same time", 1, 1024},
       {"kv", &M::kv_bytes, bytes,
        "memory for the KV cache; 0B: what `slots` requests of full context need", 0,
+       int64_t{1} << 50},
+      {"prefix_cache", &M::prefix_cache, word,
+       "prompts that begin like earlier ones start behind what is kept of those (docs/prefix-cache.md): "
+       "per_key: of the same API key; shared: of all keys, which can then tell by time what others have sent; "
+       "off",
+       0, 0, kPrefixCaches},
+      {"checkpoints", &M::checkpoint_bytes, bytes,
+       "memory for copies of recurrent states, from which such prompts start on hybrid models; 0B: 16 states", 0,
        int64_t{1} << 50},
       {"batch_tokens", &M::batch_tokens, integer, "rows of one step, decodes and prefill together",
        1, 1 << 16},

@@ -52,6 +52,8 @@ std::vector<std::string> model_arguments(const SlotOptions& options) {
   add("--context", model.context_tokens);
   add("--slots", model.slots);
   if (model.kv_bytes > 0) add("--kv", model.kv_bytes);
+  add("--prefix-cache", model.prefix_cache == "off" ? 0 : 1);
+  if (model.checkpoint_bytes > 0) add("--checkpoints", model.checkpoint_bytes);
   add("--threads", model.threads);
   add("--batch-tokens", model.batch_tokens);
   // The gateway refuses first, with its Retry-After; the engine's own bound must not come before.

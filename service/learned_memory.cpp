@@ -97,8 +97,9 @@ std::string weights_identity(const std::string& file) {
 
 std::string memory_flags_hash(const ModelConfig& model) {
   std::string text;
+  const int64_t keeps_prefixes = model.prefix_cache == "off" ? 0 : 1;
   for (const int64_t value : {model.context_tokens, model.slots, model.kv_bytes, model.batch_tokens,
-                              model.threads, model.memory_limit_bytes}) {
+                              model.threads, model.memory_limit_bytes, keeps_prefixes, model.checkpoint_bytes}) {
     text += std::to_string(value) + ' ';
   }
   return sha256_hex(text).substr(0, 32);

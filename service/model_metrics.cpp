@@ -22,10 +22,11 @@ void refresh_engine(Metrics& metrics, const Labels& labels, const protocol::Stat
   pages("free", stats.kv_pages_free);
   pages("cached", stats.kv_pages_cached);
   pages("owned", stats.kv_pages_owned);
+  pages("shared", stats.kv_pages_shared);  // of the cached ones
   set(metrics, "tandem_kv_page_bytes", "Bytes of one KV page", labels, stats.kv_page_bytes);
   const auto total = static_cast<double>(stats.kv_pages_total);
-  metrics.gauge("vllm:kv_cache_usage_perc", "Share of KV pages that running requests own", labels)
-      .set(total > 0 ? static_cast<double>(stats.kv_pages_owned) / total : 0.0);
+  metrics.gauge("vllm:kv_cache_usage_perc", "Share of KV pages that running requests hold", labels)
+      .set(total > 0 ? static_cast<double>(stats.kv_pages_owned + stats.kv_pages_shared) / total : 0.0);
   set(metrics, "tandem_engine_ledger_bytes", "Sum of the engine's reservations", labels, stats.ledger_bytes);
   set(metrics, "tandem_engine_resident_bytes", "Resident memory of the engine", labels, stats.resident_bytes);
   set(metrics, "tandem_engine_anonymous_bytes", "Anonymous memory of the engine", labels, stats.anonymous_bytes);
@@ -33,6 +34,27 @@ void refresh_engine(Metrics& metrics, const Labels& labels, const protocol::Stat
   metrics.counter("tandem_engine_step_us_total", "Time in steps", labels).set_total(stats.step_us_total);
   metrics.counter("tandem_engine_cancelled_total", "Requests cancelled in the engine", labels)
       .set_total(stats.requests_cancelled);
+}
+
+// Where the meaning is that of vLLM, its names: tokens that were looked for, and found.
+void refresh_prefixes(Metrics& metrics, const Labels& labels, const protocol::Stats& stats) {
+  const auto count = [&](const char* name, const char* help, int64_t total) {
+    metrics.counter(name, help, labels).set_total(total);
+  };
+  count("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the prefix cache", stats.prefix_query_tokens);
+  count("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache", stats.cached_tokens);
+  count("vllm:num_preemptions_total", "Requests that gave their pages up and were computed again", stats.preemptions);
+  count("tandem_prefix_stored_tokens_total",
+        "Prompt tokens whose keys and values were found, with a state to start from or not", stats.prefix_stored_tokens);
+  count("tandem_prefix_requests_total", "Requests whose prompt may be found in the prefix cache", stats.prefix_queries);
+  count("tandem_prefix_requests_hit_total", "Requests that found a part of their prompt", stats.prefix_hits);
+  count("tandem_prefix_pages_evicted_total", "Pages that the prefix cache gave up", stats.prefix_pages_evicted);
+  count("tandem_prefix_checkpoints_made_total", "Copies of recurrent states that were made", stats.checkpoints_made);
+  count("tandem_prefix_checkpoints_evicted_total", "Copies of recurrent states that were given up",
+        stats.checkpoints_evicted);
+  set(metrics, "tandem_prefix_checkpoints", "Copies of recurrent states", labels, stats.checkpoints);
+  set(metrics, "tandem_prefix_checkpoints_max", "Room for copies of recurrent states", labels, stats.checkpoints_max);
+  set(metrics, "tandem_prefix_cache_on", "1 while prefixes are kept", labels, stats.prefix_cache_on);
 }
 
 void refresh_model(Metrics& metrics, Tenant& tenant) {
@@ -46,6 +68,7 @@ void refresh_model(Metrics& metrics, Tenant& tenant) {
       running = stats->running;
       waiting = stats->waiting;
       refresh_engine(metrics, labels, *stats);
+      refresh_prefixes(metrics, labels, *stats);
     }
   }
   set(metrics, "vllm:num_requests_running", "Requests that hold a slot", labels, running);

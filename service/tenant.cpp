@@ -79,6 +79,7 @@ Tenant::Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineL
             .aliases = config.aliases,
             .queue_max = config.queue_max},
       clock_(clock),
+      shares_prefixes_(config.prefix_cache == "shared"),
       prompt_tokens_max_(config.prompt_tokens_max),
       admission_(config.slots, config.queue_max),
       client_({.name = config.name}, listener) {}
@@ -199,8 +200,10 @@ Result<std::unique_ptr<Prompt>> Tenant::prepare_now(const protocol::Prepare& req
     return make_error(Errc::exhausted, "model " + info_.name + " is busy: " +
                                            std::to_string(kPromptsOpenMax) + " prompts are open");
   }
+  Json json = request.to_json();
+  if (shares_prefixes_) json.set("cache_salt", "");
   TRY_ASSIGN(EngineClient::Answer answer,
-             client_.call(FrameType::prepare, request.to_json(), FrameType::prepared, deadline));
+             client_.call(FrameType::prepare, std::move(json), FrameType::prepared, deadline));
   TRY_ASSIGN(protocol::Prepared prepared, protocol::Prepared::from_json(answer.payload));
   return std::unique_ptr<Prompt>(std::make_unique<TenantPrompt>(
       client_, std::move(place), std::move(answer), std::move(prepared)));

@@ -126,6 +126,7 @@ class Tenant final : public Model {
 
   const ModelInfo info_;
   const Clock& clock_;
+  const bool shares_prefixes_;  // between keys
   std::atomic<int64_t> prompts_open_{0};
   std::atomic<int64_t> prompt_tokens_max_;
   AdmissionCount admission_;

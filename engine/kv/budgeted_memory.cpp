@@ -133,6 +133,15 @@ void BudgetedMemory::clear() {
   }
 }
 
+void BudgetedMemory::rest(int64_t offset, int64_t bytes) {
+  CHECK(offset >= 0 && bytes >= 0 && offset + bytes <= bytes_);
+  const int64_t page = system_page_bytes();
+  const int64_t begin = (offset + page - 1) / page * page;
+  const int64_t end = (offset + bytes) / page * page;
+  if (begin >= end) return;
+  CHECK(::madvise(data_ + begin, static_cast<size_t>(end - begin), MADV_DONTNEED) == 0);
+}
+
 void BudgetedMemory::unmap() {
   if (data_ == nullptr) return;
   CHECK(::munmap(data_, static_cast<size_t>(bytes_)) == 0);

@@ -41,6 +41,8 @@ class BudgetedMemory {
   Result<void> resize(int64_t bytes);
   // All bytes read as zero afterwards; memory that was not committed is resident no longer.
   void clear();
+  // The whole pages of the system inside [offset, offset + bytes) are resident no longer, and read as zero.
+  void rest(int64_t offset, int64_t bytes);
 
  private:
   Result<void> populate(int64_t from);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace tandem::engine {
@@ -86,7 +87,7 @@ void PagePool::cut(int64_t pages) {
   extent_table_.back() = extents_.back().data();
 }
 
-Result<void> PagePool::shrink(int64_t pages, std::span<std::vector<PageId>* const> holders) {
+Result<void> PagePool::shrink(int64_t pages, std::span<PageId* const> holders) {
   CHECK(pages >= 1 && pages <= counts_.all);
   if (counts_.owned + counts_.cached > pages) {
     return make_error(Errc::exhausted, "kv: " + std::to_string(counts_.owned + counts_.cached) +
@@ -94,16 +95,12 @@ Result<void> PagePool::shrink(int64_t pages, std::span<std::vector<PageId>* cons
                                            " were to stay");
   }
   std::erase_if(free_, [&](PageId page) { return page >= pages; });
-  for (std::vector<PageId>* const holder : holders) {
-    for (PageId& page : *holder) {
-      if (page < pages) continue;
-      const PageId to = free_.back();
-      free_.pop_back();
-      std::memcpy(page_data(to), page_data(page), static_cast<size_t>(page_bytes_));
-      states_[to] = std::exchange(states_[page], PageState::free);
-      touch(to);
-      page = to;
-    }
+  std::unordered_map<PageId, PageId> moved;
+  for (PageId* const place : holders) {
+    if (*place < pages) continue;
+    const auto [entry, is_new] = moved.try_emplace(*place, PageId{0});
+    if (is_new) entry->second = move_down(*place);
+    *place = entry->second;
   }
   for (size_t page = static_cast<size_t>(pages); page < states_.size(); ++page) {
     CHECK_MSG(states_[page] == PageState::free, "a page in use has no holder");
@@ -117,10 +114,39 @@ Result<void> PagePool::shrink(int64_t pages, std::span<std::vector<PageId>* cons
   return {};
 }
 
+PageId PagePool::move_down(PageId page) {
+  const PageId to = free_.back();
+  free_.pop_back();
+  std::memcpy(page_data(to), page_data(page), static_cast<size_t>(page_bytes_));
+  states_[to] = std::exchange(states_[page], PageState::free);
+  touch(to);
+  return to;
+}
+
 void PagePool::touch(PageId page) {
   if (touched_[page]) return;
   touched_[page] = true;
   ++touched_count_;
+}
+
+void PagePool::rest() {
+  for (const PageId page : free_) {
+    if (!touched_[page]) continue;
+    touched_[page] = false;
+    --touched_count_;
+  }
+  // Runs of free pages inside an extent, so that pages smaller than those of the system count as well.
+  const auto per_extent = static_cast<size_t>(pages_per_extent_);
+  for (size_t begin = 0; begin < states_.size();) {
+    size_t end = begin;
+    const size_t extent_end = std::min(states_.size(), (begin / per_extent + 1) * per_extent);
+    while (end < extent_end && states_[end] == PageState::free) ++end;
+    if (end > begin) {
+      const auto offset = static_cast<int64_t>(begin % per_extent) * page_bytes_;
+      extents_[begin / per_extent].rest(offset, static_cast<int64_t>(end - begin) * page_bytes_);
+    }
+    begin = std::max(end, begin + 1);
+  }
 }
 
 PagePool::~PagePool() {
@@ -158,6 +184,21 @@ void PagePool::give_back(std::span<const PageId> pages) {
   }
   counts_.free += static_cast<int64_t>(pages.size());
   counts_.owned -= static_cast<int64_t>(pages.size());
+}
+
+void PagePool::keep(PageId page) {
+  CHECK(page < states_.size() && states_[page] == PageState::owned);
+  states_[page] = PageState::cached;
+  --counts_.owned;
+  ++counts_.cached;
+}
+
+void PagePool::drop(PageId page) {
+  CHECK(page < states_.size() && states_[page] == PageState::cached);
+  states_[page] = PageState::free;
+  free_.push_back(page);
+  --counts_.cached;
+  ++counts_.free;
 }
 
 Result<void> PagePool::check_integrity() const {

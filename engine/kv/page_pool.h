@@ -1,7 +1,8 @@
 // The KV pages of one model: equal pages of kPageTokens tokens inside equal extents behind an
 // extent table (the last extent is shorter when the budget is no multiple, so that no page is
 // lost). The pool owns the bytes (each extent under its own ledger reservation, tag kv) and the
-// state of every page: free, owned by exactly one sequence, or cached (kept for the prefix tree).
+// state of every page: free, owned by exactly one sequence, or cached (of the prefix tree, which any
+// number of sequences may read).
 // After each call free + owned + cached = all; check_integrity() recounts it.
 //
 // A page holds every attention layer's keys and values of its tokens; what lies where inside a page
@@ -10,7 +11,7 @@
 // fit uint32_t. Only the engine's loop thread calls it. The pool outlives every sequence that holds
 // its pages.
 //
-// The budget changes live: grow() adds pages behind the last one, shrink() moves owned pages down into
+// The budget changes live: grow() adds pages behind the last one, shrink() moves pages in use down into
 // free ones, tells their holders, and gives the extents behind back. Addresses of pages change with
 // both, so bases must be read again. Neither is called while a step runs.
 //
@@ -65,16 +66,22 @@ class PagePool {
   Result<void> take(int64_t count, std::vector<PageId>& pages);
   // Gives owned pages back. CHECKs that each is owned.
   void give_back(std::span<const PageId> pages);
+  // The prefix tree takes an owned page over, and frees a cached one.
+  void keep(PageId page);
+  void drop(PageId page);
 
   // To `pages` in all, more than there are. All or none: exhausted (the ledger), io, too_large (more
   // pages or extents than can be numbered).
   Result<void> grow(int64_t pages);
-  // To `pages` in all, at least 1 and at most what there is. `holders`: the page lists of all sequences; a
-  // list's order and length stay. exhausted, with nothing changed, when more pages are in use.
-  Result<void> shrink(int64_t pages, std::span<std::vector<PageId>* const> holders);
+  // To `pages` in all, at least 1 and at most what there is. `holders`: every place that names a page in
+  // use; one page may be named by many. exhausted, with nothing changed, when more pages are in use.
+  Result<void> shrink(int64_t pages, std::span<PageId* const> holders);
+
+  // Free pages give their resident memory back and count as untouched.
+  void rest();
 
   [[nodiscard]] const PageCounts& counts() const { return counts_; }
-  // Of pages that nobody has taken yet: reserved, and not resident.
+  // Of pages that nobody has taken yet, or not since rest(): reserved, and not resident.
   [[nodiscard]] int64_t untouched_bytes() const { return (counts_.all - touched_count_) * page_bytes_; }
   [[nodiscard]] PageState state(PageId page) const { return states_[page]; }
   [[nodiscard]] int64_t page_bytes() const { return page_bytes_; }
@@ -98,6 +105,7 @@ class PagePool {
       : ledger_(&ledger), commit_(options.commit), page_bytes_(options.page_bytes) {}
   Result<void> extend(int64_t pages);
   void cut(int64_t pages);
+  [[nodiscard]] PageId move_down(PageId page);
   void touch(PageId page);
 
   budget::Ledger* ledger_;

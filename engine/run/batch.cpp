@@ -26,9 +26,10 @@ int64_t logit_rows_of(const BatchCandidate& c, int64_t end) {
 // Adds the next block to the piece that now ends at `end`; false when nothing could be added.
 bool extend(const BatchCandidate& c, const BatchLimits& limits, int64_t& end, Room& room) {
   const int64_t chunk = is_scored(c) ? limits.scored_chunk_tokens : limits.chunk_tokens;
-  const int64_t next = std::min(chunk_end(end, chunk), c.tokens);
+  const int64_t last = c.stop_at > 0 ? std::min(c.stop_at, c.tokens) : c.tokens;
+  const int64_t next = std::min(chunk_end(end, chunk), last);
   const bool starts = end == c.computed;
-  if (end == c.tokens || (next == c.tokens && !c.may_sample)) return false;
+  if (end == last || (next == c.tokens && !c.may_sample)) return false;
   const int64_t rows = next - end;
   const int64_t logit_rows = logit_rows_of(c, next) - logit_rows_of(c, end);
   if (rows > room.rows || logit_rows > room.logit_rows || (starts && room.items == 0)) return false;

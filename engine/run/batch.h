@@ -19,6 +19,8 @@ struct BatchCandidate {
   bool may_sample = true;   // false: no credit, so the last token must wait
   // Rows up to (not including) this position want logits: an echoed prompt is scored.
   int64_t scored_until = 0;
+  // The piece ends here at the latest: its recurrent state is to be kept. 0: nowhere; else > computed.
+  int64_t stop_at = 0;
 };
 
 struct BatchLimits {

@@ -117,7 +117,8 @@ Result<void> serve(const Process& process, Result<GgufFile>& file) {
   const PrepareWorkers workers(
       {.text = *loaded->text,
        .constraints = constraints,
-       .context_tokens = loaded->facts.context_tokens_max},
+       .context_tokens = loaded->facts.context_tokens_max,
+       .prefixes = &loaded->store->prefix_index()},
       process.prepares, process.io_inbox, kPrepareThreads);
   const auto load_ms = std::chrono::duration_cast<std::chrono::milliseconds>(process.clock.now() -
                                                                              begun);
@@ -144,7 +145,8 @@ int fail_start(const Error& error) {
 
 }  // namespace
 
-int run_engine(const EngineOptions& options) {
+int run_engine(const EngineOptions& given) {
+  EngineOptions options = given;
   log::init("engine " + options.name, level_from(options.log_level));
   auto signals = block_signals();
   if (!signals.ok()) return fail_start(signals.error());
@@ -153,6 +155,9 @@ int run_engine(const EngineOptions& options) {
   if (!listener.ok()) return fail_start(listener.error());
   const auto instance = random_word();
   if (!instance.ok()) return fail_start(instance.error());
+  const auto hash_seed = random_word();
+  if (!hash_seed.ok()) return fail_start(hash_seed.error());
+  options.hash_seed = *hash_seed;
   const SystemClock clock;
   // Opening reads the header only, so the first welcome can already name the weights.
   auto file = GgufFile::open(options.model, {.load = load_mode(options)});

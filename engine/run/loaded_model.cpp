@@ -116,6 +116,10 @@ Result<budget::PlanInput> LoadedModel::plan_input(const Model& model, int64_t to
   input.kv_bytes_per_page = shape.page_bytes;
   input.recurrent_bytes_per_sequence = shape.recurrent_bytes;
   input.slots = options.slots;
+  if (options.prefix_cache != 0) {
+    input.checkpoint_bytes =
+        budget::checkpoint_bytes(options.checkpoint_bytes, shape.recurrent_bytes);
+  }
   input.workspace_bytes =
       Step::workspace_bytes(model, step_limits_from(options)) + scratch_bytes(model, options);
   input.mask_bytes = kMaskBytes;
@@ -147,14 +151,17 @@ Result<void> LoadedModel::allocate(const EngineOptions& options,
   ledger.set_limit(budget::Tag::kv, input.kv_bytes);
   ledger.set_limit(budget::Tag::recurrent_state,
                    input.slots * input.recurrent_bytes_per_sequence);
+  ledger.set_limit(budget::Tag::checkpoint, input.checkpoint_bytes);
   ledger.set_limit(budget::Tag::workspace, input.workspace_bytes + input.mask_bytes);
   ledger.set_limit(budget::Tag::tokenizer, input.tokenizer_bytes);
   const Commit commit = options.commit != 0 ? Commit::now : Commit::at_first_use;
   step_limits.commit = commit;
   TRY_ASSIGN(tokenizer, ledger.reserve(budget::Tag::tokenizer, input.tokenizer_bytes));
   const StateShape shape = model->state_shape(options.context_tokens);
-  TRY_ASSIGN(store,
-             StateStore::create(ledger, shape, input.kv_bytes, kExtentBytesDefault, commit));
+  TRY_ASSIGN(store, StateStore::create(ledger, shape, input.kv_bytes, kExtentBytesDefault, commit,
+                                       {.on = options.prefix_cache != 0,
+                                        .checkpoint_bytes = input.checkpoint_bytes,
+                                        .seed = options.hash_seed}));
   if (commit == Commit::now) TRY(store->keep_states(options.slots));
   TRY(make_scratch(options));
   TRY_ASSIGN(step, Step::create(*model, *store, *compute, ledger, step_limits));

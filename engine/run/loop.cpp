@@ -68,6 +68,7 @@ bool Loop::turn() {
   }
   if (exit_by_ && parts_.clock.now() >= *exit_by_) cancel_all();
   sweep();
+  parts_.store.tell_time(now_us(), prefill_us_per_row_);
   settle_budgets();
   admit();
   if (step()) worked = true;
@@ -156,7 +157,7 @@ void Loop::submit(SubmitCommand command) {
   if (!command.submit.sampling.seed) drawn = options_.seed + 0x9E3779B97F4A7C15U * ++seeds_drawn_;
   auto request = Request::create(std::move(command), parts_.text, limits, drawn);
   if (!request.ok()) return refuse(request.error());
-  waiting_.push_back(std::move(*request));
+  enqueue(std::move(*request), Arrival::fresh);
 }
 
 void Loop::cancel(const RequestKey& key) {
@@ -203,50 +204,6 @@ void Loop::settle_drain() {
   if (exit_by_ && outbox_.flush()) ended_ = true;
 }
 
-int64_t Loop::pages_for(const Request& request) const {
-  const int64_t held =
-      request.sequence() ? static_cast<int64_t>(request.sequence()->pages().size()) : 0;
-  const int64_t promised =
-      PagePool::pages_for_tokens(request.tokens_to_reserve(answer_lengths_.p90()));
-  return std::min(std::max(promised, held), parts_.store.pool().counts().all);
-}
-
-int64_t Loop::pages_promised() const {
-  int64_t sum = 0;
-  for (const auto& request : running_) sum += pages_for(*request);
-  return sum;
-}
-
-void Loop::admit() {
-  while (!waiting_.empty() && static_cast<int64_t>(running_.size()) < budgets_.slots) {
-    Request& request = *waiting_.front();
-    // A pool that waits to become smaller takes nobody past its target, but one request alone always fits.
-    const int64_t pages = std::min(kv_target_pages_, parts_.store.pool().counts().all);
-    if (!running_.empty() && pages_promised() + pages_for(request) > pages) return;
-    auto sequence = parts_.store.create_sequence();
-    if (!sequence.ok()) {
-      if (!running_.empty()) return;  // someone's end will make room
-      end_failed(request, sequence.error());
-      sweep();
-      continue;
-    }
-    request.give_sequence(std::move(*sequence), parts_.clock.now());
-    request.move_to(RequestState::prefilling);
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.erase(waiting_.begin());
-  }
-}
-
-void Loop::preempt_youngest() {
-  CHECK_MSG(running_.size() > 1, "a request alone always fits");
-  Request& youngest = *running_.back();
-  youngest.drop_sequence();
-  youngest.move_to(RequestState::queued);
-  waiting_.insert(waiting_.begin(), std::move(running_.back()));
-  running_.pop_back();
-  log::info("request " + std::to_string(waiting_.front()->key().id) + " preempted: no pages left");
-}
-
 void Loop::end(Request& request, protocol::FinishReason reason) {
   RequestEnd last = request.finish(reason, parts_.clock.now());
   const protocol::FinishEvent& event = last.event;
@@ -262,6 +219,7 @@ void Loop::end(Request& request, protocol::FinishReason reason) {
 void Loop::end_failed(Request& request, const Error& error) {
   ++counters_.requests_failed;
   log::warning("request " + std::to_string(request.key().id) + " failed: " + error.message);
+  if (request.sequence() != nullptr) request.sequence()->doubt();
   close(request, RequestState::failed);
   outbox_.failed(request.key(), error);
 }
@@ -313,6 +271,7 @@ protocol::Stats Loop::stats() const {
   stats.kv_pages_free = pages.free;
   stats.kv_pages_cached = pages.cached;
   stats.kv_pages_owned = pages.owned;
+  add_prefixes(stats);
   stats.kv_page_bytes = parts_.store.pool().page_bytes();
   stats.kv_bytes_target = kv_target_pages_ * stats.kv_page_bytes;
   stats.batch_tokens = runner_limits(budgets_.slots, budgets_.batch_tokens).rows_max;
@@ -339,6 +298,7 @@ void Loop::add_memory(protocol::Stats& stats) const {
   const auto masks = static_cast<int64_t>(scratch_.mask.cache.memory_bytes());
   stats.unspent_bytes = parts_.store.pool().untouched_bytes() + parts_.runner.untouched_bytes() +
                         std::max<int64_t>(0, states_to_come) +
+                        parts_.store.checkpoints().untouched_bytes() +
                         std::max<int64_t>(0, options_.mask_bytes - masks) +
                         options_.weights_mapped_bytes;
   stats.committed_bytes = std::max<int64_t>(

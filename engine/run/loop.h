@@ -4,9 +4,13 @@
 // effect between steps, so a cancelled request frees its slot and pages within one step.
 //
 // Admission: a free slot, and pages for prompt + min(max_tokens, the p90 of recent answers, 2,048)
-// beside what the running requests were promised (policies/admission.h). Sequences grow by pages as they run; when none is left the youngest running
-// request is preempted and recomputed later, and continues the same text. What can never fit fails at
-// once with the numbers. Exactly one terminal frame per accepted request.
+// beside what the running requests were promised (policies/admission.h). Classes wait in their order
+// (Submit::priority), inside one in order of arrival. Sequences grow by pages as they run; when none is left the
+// youngest running request of the lowest class is preempted and recomputed later, and continues the same text.
+// What can never fit fails at once with the numbers. Exactly one terminal frame per accepted request.
+//
+// Prefixes: full pages go to the store's prefix tree as they are computed, and a request starts behind what is
+// found there (docs/prefix-cache.md). One whose prompt is being computed by another right now waits for it.
 //
 // Budgets (KV, slots, rows of a step) change between two steps and drop no request. More is reserved at
 // once or refused; less is a target: what accepted requests need beyond it goes back as they end.
@@ -39,6 +43,7 @@ struct LoopOptions {
   int64_t batch_tokens = 512;
   int64_t chunk_tokens = 64;          // border of prefill chunks
   int64_t step_target_us = 150'000;   // prefill per step is cut to about this time
+  int64_t checkpoint_block_tokens = 256;  // hybrid models: states are kept at its multiples
   int64_t commands_per_turn = 256;    // more wait for the next: a flood does not hold up a step
   uint64_t seed = 0;                  // for requests that bring none
   bool commit = false;                // recurrent states are kept, touched, for all slots
@@ -88,11 +93,21 @@ class Loop {
   void settle_drain();
   [[nodiscard]] Request* find(const RequestKey& key);
 
-  // admission
+  // admission, in loop_admit.cpp
+  enum class Arrival : uint8_t { fresh, preempted };
+  void enqueue(std::unique_ptr<Request> request, Arrival how);
   void admit();
   [[nodiscard]] int64_t pages_promised() const;
   [[nodiscard]] int64_t pages_for(const Request& request) const;
   void preempt_youngest();
+  [[nodiscard]] bool waits_for_prefix(const Request& request, const PrefixMatch& match) const;
+  void note_prefix(Request& request, const PrefixMatch& match);
+  void keep_prefix(const Request& request);
+  void add_prefixes(protocol::Stats& stats) const;
+  [[nodiscard]] int64_t now_us() const {
+    return std::chrono::duration_cast<std::chrono::microseconds>(parts_.clock.now().time_since_epoch())
+        .count();
+  }
 
   // one step
   [[nodiscard]] std::vector<BatchPiece> choose() const;
@@ -133,7 +148,7 @@ class Loop {
   BatchLimits batch_limits_;
   int64_t paced_rows_ = 0;         // prompt rows of a step of about the target time
   Outbox outbox_;
-  Requests waiting_;  // in order of arrival; preempted ones in front
+  Requests waiting_;  // by class, then in order of arrival; preempted ones in front
   Requests running_;  // in order of admission: the last is the youngest
   std::set<ConnectionId> paused_;
   StepScratch scratch_;

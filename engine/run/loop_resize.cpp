@@ -71,6 +71,7 @@ Result<void> Loop::raise(const protocol::Resize& wanted) {
   kv_target_pages_ = pages;
   plan_ = std::move(plan);
   if (wanted.shed_chunk_tokens) shed_chunk_tokens_ = *wanted.shed_chunk_tokens;
+  if (wanted.drop_prefix_cache) store.hold_off_prefixes(*wanted.drop_prefix_cache);
   settled_ = false;
   return {};
 }
@@ -110,13 +111,15 @@ void Loop::follow_plan(const budget::PlanInput& plan, Limits how) {
   limit(budget::Tag::kv, plan.kv_bytes);
   limit(budget::Tag::recurrent_state, plan.slots * plan.recurrent_bytes_per_sequence);
   limit(budget::Tag::workspace, plan.workspace_bytes + plan.mask_bytes);
+  limit(budget::Tag::checkpoint, plan.checkpoint_bytes);
 }
 
 // What the pool must keep: what running requests were promised, so that none is recomputed for a smaller
 // budget, and room for the largest accepted request alone.
 int64_t Loop::pages_least() const {
   const PageCounts& counts = parts_.store.pool().counts();
-  int64_t least = std::max({pages_promised(), counts.owned, int64_t{1}});
+  const int64_t held = counts.owned + parts_.store.prefixes().pages_pinned();
+  int64_t least = std::max({pages_promised(), held, int64_t{1}});
   for (const Requests* list : {&running_, &waiting_}) {
     for (const auto& request : *list) {
       if (is_terminal(request->state())) continue;
@@ -167,7 +170,8 @@ protocol::Resized Loop::resized() const {
   now.pending = !settled_;
   if (now.pending) {
     now.message = std::to_string(now.running) + " running requests hold " +
-                  std::to_string(pool.counts().owned * pool.page_bytes()) +
+                  std::to_string((pool.counts().owned + parts_.store.prefixes().pages_pinned()) *
+                                 pool.page_bytes()) +
                   " bytes of kv; accepted requests may need " + std::to_string(now.kv_bytes_least) +
                   ", the target is " + std::to_string(now.kv_bytes_target) + ", slots " +
                   std::to_string(now.slots) + ": the rest is given back as they end";

@@ -17,6 +17,8 @@ std::vector<BatchPiece> Loop::choose() const {
   candidates.reserve(running_.size());
   for (const auto& request : running_) {
     candidates.push_back(request->candidate(paused_.contains(request->key().connection)));
+    if (!parts_.store.keeps_checkpoints()) continue;
+    candidates.back().stop_at = request->next_checkpoint(options_.checkpoint_block_tokens);
   }
   return choose_batch(candidates, batch_limits_, round_);
 }
@@ -96,11 +98,15 @@ Result<void> Loop::take_result(Request& request, const BatchPiece& piece, size_t
   if (first < request.prompt_tokens()) {
     counters_.prompt_tokens += std::min(piece.count, request.prompt_tokens() - first);
   }
-  if (request.computed() < request.token_count()) return {};
+  if (request.computed() < request.token_count()) {
+    keep_prefix(request);
+    return {};
+  }
   if (request.wants_prompt_event()) {
     outbox_.event(request.key(), protocol::Event{request.take_prompt_event()});
   }
   if (request.scores_only()) {
+    keep_prefix(request);
     end(request, protocol::FinishReason::length);
     return {};
   }
@@ -108,6 +114,7 @@ Result<void> Loop::take_result(Request& request, const BatchPiece& piece, size_t
       piece.logits == LogitsFor::all ? static_cast<size_t>(piece.count - 1) : 0;
   TRY_ASSIGN(TokenOutcome outcome, request.generate(parts_.runner.logits(item, last_row), scratch_,
                                                     parts_.clock.now()));
+  keep_prefix(request);
   if (request.state() == RequestState::prefilling) request.move_to(RequestState::decoding);
   if (outcome.event) {
     ++counters_.completion_tokens;

@@ -39,6 +39,8 @@ struct SubmitCommand {
   protocol::Submit submit;
   std::vector<int32_t> prompt;  // not empty, ids inside the vocabulary
   ConstraintPtr constraint;     // null: none
+  std::string salt;             // of the prefix cache
+  std::vector<int64_t> boundaries;  // token counts at which messages end, ascending
   SteadyTime received;
 };
 struct CancelCommand {
@@ -92,6 +94,8 @@ struct OutgoingFrames {  // everything of one step for one connection
 struct KeptPrompt {
   std::vector<int32_t> tokens;
   ConstraintPtr constraint;
+  std::string salt;
+  std::vector<int64_t> boundaries;
 };
 struct PreparedMessage {  // a worker's answer
   RequestKey key;

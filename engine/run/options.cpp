@@ -30,6 +30,8 @@ const std::vector<Flag>& flags() {
       {"--context", &EngineOptions::context_tokens, 1, kContextTokensMax},
       {"--slots", &EngineOptions::slots, 1, kSlotsMax},
       {"--kv", &EngineOptions::kv_bytes, 0, kBytesMax},
+      {"--prefix-cache", &EngineOptions::prefix_cache, 0, 1},
+      {"--checkpoints", &EngineOptions::checkpoint_bytes, 0, kBytesMax},
       {"--threads", &EngineOptions::threads, 0, kThreadsMax},
       {"--batch-tokens", &EngineOptions::batch_tokens, 1, 1 << 16},
       {"--queue", &EngineOptions::queue_max, 0, 1 << 16},
@@ -151,6 +153,8 @@ usage: tandem-engine --model FILE --name NAME (--socket PATH | --listen-fd N) [f
   --context N          tokens of one sequence, cut at the model's own (default 4096)
   --slots N            sequences that run at once (default 4)
   --kv BYTES           budget of KV pages (default: slots sequences of full context)
+  --prefix-cache 0|1   1 (default): prompts that begin like earlier ones start behind what is kept of those
+  --checkpoints BYTES  hybrid models: copies of recurrent states for it (default: 16 of them)
   --threads N          compute threads, the loop's own included (default: one per core)
   --batch-tokens N     rows of one step, decodes and prefill together (default 512)
   --queue N            requests that may wait for a slot; more are refused (default 64)

@@ -24,6 +24,8 @@ struct EngineOptions {
   int64_t slots = 4;
   int64_t kv_bytes = 0;           // 0: what `slots` sequences of full context need
   int64_t threads = 0;            // 0: one per core
+  int64_t prefix_cache = 1;       // 1: prompts that begin like earlier ones are not computed again
+  int64_t checkpoint_bytes = 0;   // copies of recurrent states for it; 0: the default of the memory plan
   int64_t batch_tokens = 512;     // rows of one step, decodes and prefill together
   int64_t queue_max = 64;         // requests that wait for a slot
   int64_t memory_limit_bytes = 0; // 0: none; a plan above it is refused before anything is allocated
@@ -32,6 +34,7 @@ struct EngineOptions {
   std::string load = "auto";      // how weights come: auto, direct or mapped
   int64_t commit = 1;             // 1: KV, states and workspace are resident from the load on
   std::string log_level = "info";
+  uint64_t hash_seed = 0;         // no flag: of the prefix cache, drawn at the start
   std::optional<budget::Tag> fail_tag;  // no flag, for tests: the first reservation of it is refused
   bool help = false;
   bool version = false;

@@ -12,7 +12,7 @@ constexpr JsonLimits kJobLimits{
     .bytes_max = kFramePayloadBytesMax, .depth_max = 64, .values_max = 4'000'000};
 
 Result<PreparedMessage> prepare(const PrepareContext& context, const Json& json) {
-  TRY_ASSIGN(const protocol::Prepare request, protocol::Prepare::from_json(json));
+  TRY_ASSIGN(protocol::Prepare request, protocol::Prepare::from_json(json));
   TRY_ASSIGN(PromptTokens prompt, context.text.prepare(request));
   const auto count = static_cast<int64_t>(prompt.tokens.size());
   if (count > context.context_tokens) {
@@ -23,7 +23,13 @@ Result<PreparedMessage> prepare(const PrepareContext& context, const Json& json)
   }
   protocol::Prepared prepared{
       .prompt_tokens = count, .cached_tokens = 0, .boundaries = std::move(prompt.boundaries)};
-  KeptPrompt kept{.tokens = std::move(prompt.tokens), .constraint = {}};
+  KeptPrompt kept{.tokens = std::move(prompt.tokens),
+                  .constraint = {},
+                  .salt = std::move(request.cache_salt),
+                  .boundaries = prepared.boundaries};
+  if (context.prefixes != nullptr) {
+    prepared.cached_tokens = context.prefixes->cached_tokens(kept.salt, kept.tokens);
+  }
   if (request.constraint) {
     TRY_ASSIGN(kept.constraint, context.constraints.get(*request.constraint));
     prepared.answer_tokens_min = kept.constraint->answer_tokens_min();

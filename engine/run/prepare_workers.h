@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/kv/prefix_index.h"
 #include "engine/run/messages.h"
 #include "engine/run/text_side.h"
 
@@ -16,6 +17,7 @@ struct PrepareContext {
   ConstraintCache& constraints;
   int64_t context_tokens = 0;  // longer prompts are refused here: they could never be submitted
   size_t answer_bytes_max = kFramePayloadBytesMax;  // a longer answer fails its request, no other
+  const PrefixIndex* prefixes = nullptr;  // for the tokens that a submit would find; none: 0
 };
 
 // The answer to one job; what a worker does between two queues.

@@ -1,6 +1,7 @@
 #include "engine/run/request.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "policies/admission.h"
@@ -12,6 +13,9 @@ namespace {
 // per byte of its token. Prompts that are too long at any rate are refused at once.
 constexpr int64_t kScoreBytes = 96;
 constexpr int64_t kTokenByteBytes = 4;
+
+// A prompt up to here is computed as fast as its state is looked for.
+constexpr int64_t kCheckpointLeastTokens = 4 * kPageTokens;
 
 // The event's own members and the first token, which has no score.
 constexpr int64_t kFirstScoreBytes = int64_t{64} << 10;
@@ -152,13 +156,47 @@ Request::Request(Key, SubmitCommand command, const TextSide& text, Parts parts)
       submit_(std::move(command.submit)),
       tokens_(std::move(command.prompt)),
       prompt_tokens_(static_cast<int64_t>(tokens_.size())),
+      salt_(std::move(command.salt)),
       tokens_new_max_(parts.tokens_new_max),
       credit_(submit_.credit),
       sampler_(std::move(parts.sampler)),
       answer_(std::move(parts.answer)),
       thinking_(std::move(parts.thinking)),
       mask_(std::move(parts.mask)),
-      received_(command.received) {}
+      received_(command.received) {
+  for (const int64_t boundary : command.boundaries) add_checkpoint_at(boundary);
+  // Each place ends a step: not one for the few tokens behind the last message.
+  const int64_t last = checkpoints_at_.empty() ? 0 : checkpoints_at_.back();
+  if (prompt_tokens_ - 1 - last >= kCheckpointLeastTokens) add_checkpoint_at(prompt_tokens_ - 1);
+}
+
+void Request::add_checkpoint_at(int64_t tokens) {
+  const int64_t place = std::min(tokens, prompt_tokens_ - 1) / kPageTokens * kPageTokens;
+  if (place < kCheckpointLeastTokens) return;
+  const auto behind = std::ranges::lower_bound(checkpoints_at_, place);
+  if (behind == checkpoints_at_.end() || *behind != place) checkpoints_at_.insert(behind, place);
+}
+
+int64_t Request::next_checkpoint(int64_t block_tokens) const {
+  const auto named = std::ranges::upper_bound(checkpoints_at_, computed());
+  const int64_t multiple = (computed() / block_tokens + 1) * block_tokens;
+  return named == checkpoints_at_.end() ? multiple : std::min(*named, multiple);
+}
+
+bool Request::wants_checkpoint(int64_t block_tokens) const {
+  if (computed() == 0 || computed() % kPageTokens != 0) return false;
+  return last_checkpoint_until(computed(), block_tokens) == computed();
+}
+
+bool Request::at_message_end() const {
+  return std::ranges::binary_search(checkpoints_at_, computed());
+}
+
+int64_t Request::last_checkpoint_until(int64_t until, int64_t block_tokens) const {
+  const auto named = std::ranges::upper_bound(checkpoints_at_, until);
+  const int64_t multiple = until / block_tokens * block_tokens;
+  return named == checkpoints_at_.begin() ? multiple : std::max(*std::prev(named), multiple);
+}
 
 BatchCandidate Request::candidate(bool connection_paused) const {
   const bool scores_missing = submit_.prompt_logprobs && !prompt_event_sent_;
@@ -329,6 +367,7 @@ RequestEnd Request::finish(protocol::FinishReason reason, SteadyTime now) {
   }
   event.call_missing = rest.call_missing;
   event.usage.prompt_tokens = prompt_tokens_;
+  event.usage.cached_tokens = cached_tokens_;
   event.usage.completion_tokens = generated();
   event.usage.reasoning_tokens = reasoning_tokens_;
   const SteadyTime started = started_.value_or(now);

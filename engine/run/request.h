@@ -85,7 +85,23 @@ class Request {
   // Prompt and the longest answer that it may still become.
   [[nodiscard]] int64_t tokens_at_most() const { return prompt_tokens_ + tokens_new_max_; }
 
+  // --- prefixes
+  [[nodiscard]] const std::string& salt() const { return salt_; }
+  // Not where every row of the prompt wants its logits.
+  [[nodiscard]] bool uses_prefix() const { return !submit_.prompt_logprobs; }
+  void set_cached_tokens(int64_t tokens) { cached_tokens_ = tokens; }
+  // A recurrent state is worth keeping at the ends of messages and of the prompt, at what is added, and at
+  // multiples of a block; all at borders of pages. `until`: the last such place at or before it; 0: none.
+  void add_checkpoint_at(int64_t tokens);
+  [[nodiscard]] int64_t next_checkpoint(int64_t block_tokens) const;  // behind computed()
+  [[nodiscard]] bool wants_checkpoint(int64_t block_tokens) const;    // at computed()
+  [[nodiscard]] bool at_message_end() const;                          // or another named place
+  [[nodiscard]] int64_t last_checkpoint_until(int64_t until, int64_t block_tokens) const;
+
   // --- slot
+  // Smaller goes first.
+  [[nodiscard]] int64_t priority() const { return submit_.priority; }
+  [[nodiscard]] bool started() const { return started_.has_value(); }
   void give_sequence(std::unique_ptr<SequenceState> sequence, SteadyTime now);
   void drop_sequence() { sequence_.reset(); }
   [[nodiscard]] SequenceState* sequence() const { return sequence_.get(); }
@@ -128,6 +144,9 @@ class Request {
   RequestStateMachine machine_;
   std::vector<int32_t> tokens_;
   int64_t prompt_tokens_ = 0;
+  std::string salt_;
+  std::vector<int64_t> checkpoints_at_;  // ascending multiples of kPageTokens
+  int64_t cached_tokens_ = 0;            // that its first start found
   int64_t tokens_new_max_ = 0;
   int64_t credit_ = 0;
   std::unique_ptr<SequenceState> sequence_;

@@ -153,6 +153,8 @@ Result<void> Server::handle_submit(Connection& connection, const Frame& frame) {
   command->key = {connection.id(), id};
   command->prompt = prompt->tokens;
   command->constraint = prompt->constraint;
+  command->salt = prompt->salt;
+  command->boundaries = prompt->boundaries;
   command->received = parts_.clock.now();
   command->submit = std::move(*submit);
   to_loop(std::move(command));

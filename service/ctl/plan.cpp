@@ -56,6 +56,7 @@ void print_models(const budget::BoxPlan& plan) {
   print_row("KV of sliding layers", plan, "kv_sliding");
   print_row("KV of the draft head", plan, "kv_draft");
   print_row("recurrent state", plan, "recurrent_state");
+  print_row("checkpoints of states", plan, "checkpoints");
   print_row("draft head", plan, "draft_head");
   print_row("workspace", plan, "workspace");
   print_row("masks of grammars", plan, "masks");

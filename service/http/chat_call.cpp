@@ -147,7 +147,9 @@ protocol::Prepare ChatCaller::make_prepare(const Sanitized& sanitized) const {
   chat.template_args = wire::template_args(sanitized.send);
   chat.add_generation_prompt = fields_.add_generation_prompt && !sanitized.prefill;
   chat.continue_final_message = sanitized.prefill;
-  return {.input = std::move(chat), .constraint = make_constraint(sanitized)};
+  return {.input = std::move(chat),
+          .constraint = make_constraint(sanitized),
+          .cache_salt = options_.cache_salt};
 }
 
 protocol::AnswerFormat ChatCaller::make_format(const Sanitized& sanitized) const {

@@ -34,6 +34,7 @@ class ChatCaller {
     const char* prompt_field;  // of the client's body, for errors of the engine about the prompt
     const Clock& clock;
     int64_t prepare_deadline_ms = 0;
+    std::string cache_salt{};  // of the prefix cache
   };
   // `request` was checked by parse_chat_request; `fields` is what came of it.
   ChatCaller(Model& model, Json request, wire::ChatRequest fields, Options options);

@@ -10,7 +10,8 @@ namespace tandem::service {
 namespace {
 
 std::variant<ChatCaller, wire::ApiError> make_caller(const HandlerContext& context, Json chat,
-                                                     const ChatInterface& interface) {
+                                                     const ChatInterface& interface,
+                                                     const std::string& cache_salt) {
   auto parsed = wire::parse_chat_request(chat);
   if (auto* error = std::get_if<wire::ApiError>(&parsed)) return std::move(*error);
   auto& fields = std::get<wire::ChatRequest>(parsed);
@@ -21,7 +22,8 @@ std::variant<ChatCaller, wire::ApiError> make_caller(const HandlerContext& conte
       ChatCaller::Options{.id_seed = interface.id,
                           .prompt_field = interface.prompt_field,
                           .clock = context.services.clock,
-                          .prepare_deadline_ms = context.options.prepare_deadline_ms});
+                          .prepare_deadline_ms = context.options.prepare_deadline_ms,
+                          .cache_salt = cache_salt});
 }
 
 AnswerPlan make_plan(const HandlerContext& context, const ChatCaller& caller,
@@ -86,7 +88,7 @@ Answer run_chat(const HandlerContext& context, const Exchange& exchange, OpenReq
 Answer answer_chat(const HandlerContext& context, const Exchange& exchange, OpenRequest open,
                    Json chat, ChatInterface interface) {
   RequestTracker& tracker = *open.tracker;
-  auto made = make_caller(context, std::move(chat), interface);
+  auto made = make_caller(context, std::move(chat), interface, exchange.admission().key_id);
   if (auto* error = std::get_if<wire::ApiError>(&made)) {
     return refuse_chat(tracker, std::move(*error), interface);
   }
@@ -102,7 +104,7 @@ Answer answer_chat(const HandlerContext& context, const Exchange& exchange, Open
 }
 
 std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat) {
-  auto made = make_caller(context, std::move(chat), {.id = "", .make_writer = {}});
+  auto made = make_caller(context, std::move(chat), {.id = "", .make_writer = {}}, "");
   if (auto* error = std::get_if<wire::ApiError>(&made)) return std::move(*error);
   auto attempt = std::get<ChatCaller>(made).prepare();
   if (auto* error = std::get_if<wire::ApiError>(&attempt)) return std::move(*error);

@@ -80,7 +80,7 @@ std::variant<std::vector<std::string>, wire::ApiError> echo_texts(const HandlerC
   return texts;
 }
 
-TextJob make_job(wire::CompletionRequest& request) {
+TextJob make_job(wire::CompletionRequest& request, const std::string& cache_salt) {
   TextJob job{.common = request.common,
               .prompts = {},
               .submit = {},
@@ -88,6 +88,7 @@ TextJob make_job(wire::CompletionRequest& request) {
               .echo = request.echo};
   for (auto& prompt : request.prompts) {
     protocol::Prepare prepare;
+    prepare.cache_salt = cache_salt;
     if (auto* text = std::get_if<std::string>(&prompt)) {
       prepare.input = protocol::PrepareText{.text = std::move(*text)};
     } else {
@@ -167,7 +168,7 @@ Answer handle_completions(const HandlerContext& context, const Exchange& exchang
   auto found = find_model(context, request.common.model);
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(*open.tracker, *error);
   return answer_text(context, exchange, std::move(open), id, *std::get<Model*>(found),
-                     make_job(request));
+                     make_job(request, exchange.admission().key_id));
 }
 
 }  // namespace tandem::service

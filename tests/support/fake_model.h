@@ -1,11 +1,12 @@
 // A model for tests of the step loop: text is bytes, and the next token is a fixed function of all
-// tokens before it, so a sequence gives the same text alone, in a batch, and recomputed. The runner
-// CHECKs that every sequence is fed exactly its own history, in order.
+// tokens before it, so a sequence gives the same text alone, in a batch, and recomputed. It remembers
+// those tokens only where a real model remembers them: in the pages of the sequence, and as a hash in its
+// recurrent state. A page that is shared, moved or given away wrongly is a wrong text.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -186,11 +187,37 @@ class FakeRunner final : public engine::StepRunner {
   std::vector<int64_t> rows_seen;  // of each step
 
  private:
+  static int32_t& place(const engine::SequenceState& sequence, int64_t position) {
+    std::byte* page = sequence.page_bases()[static_cast<size_t>(position / engine::kPageTokens)];
+    return reinterpret_cast<int32_t*>(page)[position % engine::kPageTokens];
+  }
+  static uint32_t mixed(uint32_t state, int32_t token) {
+    return (state ^ static_cast<uint32_t>(token)) * 16777619U + 1;
+  }
+  // What the pages hold; the recurrent state, where there is one, must agree.
+  static std::vector<int32_t> history_of(const engine::SequenceState& sequence) {
+    std::vector<int32_t> history;
+    uint32_t state = 0;
+    for (int64_t i = 0; i < sequence.length(); ++i) {
+      history.push_back(place(sequence, i));
+      state = mixed(state, history.back());
+    }
+    if (!sequence.recurrent().empty()) {
+      TANDEM_CHECK_2(std::bit_cast<uint32_t>(sequence.recurrent()[0]) == state, "recurrent state");
+    }
+    return history;
+  }
+  static void remember(const engine::StepItem& item) {
+    const std::span<float> recurrent = item.sequence->recurrent();
+    for (size_t i = 0; i < item.tokens.size(); ++i) {
+      place(*item.sequence, item.sequence->length() + static_cast<int64_t>(i)) = item.tokens[i];
+      if (recurrent.empty()) continue;
+      recurrent[0] = std::bit_cast<float>(mixed(std::bit_cast<uint32_t>(recurrent[0]), item.tokens[i]));
+    }
+  }
   void feed(const engine::StepItem& item) {
-    std::vector<int32_t>& history = histories_[item.sequence];
-    // A new sequence may live where an old one died.
-    if (item.sequence->length() == 0) history.clear();
-    TANDEM_CHECK_2(static_cast<int64_t>(history.size()) == item.sequence->length(), "history");
+    std::vector<int32_t> history = history_of(*item.sequence);
+    remember(item);
     std::vector<std::vector<float>> rows;
     for (size_t i = 0; i < item.tokens.size(); ++i) {
       history.push_back(item.tokens[i]);
@@ -210,7 +237,6 @@ class FakeRunner final : public engine::StepRunner {
   engine::StepRunnerLimits limits_;
   int64_t end_every_;
   std::vector<engine::StepItem> items_;
-  std::map<const engine::SequenceState*, std::vector<int32_t>> histories_;
   std::vector<std::vector<std::vector<float>>> rows_;  // [item][row][vocab]
   int units_left_ = 0;
 };

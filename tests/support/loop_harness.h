@@ -26,6 +26,8 @@ struct HarnessOptions {
   int64_t recurrent_bytes = 64;
   bool commit = false;
   int64_t mask_bytes = 0;
+  bool prefixes = true;
+  int64_t checkpoints = 8;  // states
   const engine::BudgetPlanner* planner = nullptr;
 };
 
@@ -51,7 +53,10 @@ class LoopHarness {
         {.page_bytes = 4096, .recurrent_bytes = options.recurrent_bytes,
          .tokens_max = options.context_tokens},
         options.kv_tokens / engine::kPageTokens * 4096, engine::kExtentBytesDefault,
-        options.commit ? engine::Commit::now : engine::Commit::at_first_use);
+        options.commit ? engine::Commit::now : engine::Commit::at_first_use,
+        engine::PrefixOptions{.on = options.prefixes,
+                              .checkpoint_bytes = options.checkpoints * options.recurrent_bytes,
+                              .seed = 5});
     store = std::move(made).value();
     if (options.commit) TANDEM_CHECK_2(store->keep_states(options.slots).ok(), "states");
     loop = std::make_unique<engine::Loop>(
@@ -73,13 +78,16 @@ class LoopHarness {
     TANDEM_CHECK_2(inbox.try_push(std::move(command)), "inbox");
   }
   void submit(const engine::RequestKey& k, std::vector<int32_t> prompt, protocol::Submit submit,
-              engine::ConstraintPtr constraint = nullptr) {
+              engine::ConstraintPtr constraint = nullptr, std::string salt = "",
+              std::vector<int64_t> boundaries = {}) {
     seen[k].credit = submit.credit;
     auto command = std::make_unique<engine::SubmitCommand>();
     command->key = k;
     command->submit = std::move(submit);
     command->prompt = std::move(prompt);
     command->constraint = std::move(constraint);
+    command->salt = std::move(salt);
+    command->boundaries = std::move(boundaries);
     command->received = clock.now();
     push(std::move(command));
   }

@@ -189,6 +189,7 @@ class Planner final : public engine::BudgetPlanner {
     plan.kv_bytes_per_page = kPage;
     plan.slots = b.slots;
     plan.recurrent_bytes_per_sequence = 64;
+    plan.checkpoint_bytes = 8 * 64;  // as the harness
     plan.workspace_bytes = 64 * std::max(b.batch_tokens, b.slots + 64);
     plan.host_bytes = 0;
     TRY(budget::check_plan(plan, limit));
@@ -247,22 +248,23 @@ TEST_CASE("resize: shedding cuts prompts shorter, and is lifted") {
 }
 
 TEST_CASE("resize: stats tell targets, rights and what of them is unspent") {
-  LoopHarness h({.slots = 3, .kv_tokens = 320, .recurrent_bytes = 1024, .mask_bytes = 500});
+  LoopHarness h({.slots = 3, .kv_tokens = 320, .recurrent_bytes = 1024, .mask_bytes = 500, .checkpoints = 5});
   protocol::Stats stats = h.loop->stats();
   CHECK(stats.ledger_kv_bytes == 10 * kPage);
-  CHECK(stats.ledger_bytes == 10 * kPage);
-  CHECK(stats.unspent_bytes == 10 * kPage + 3 * 1024 + 500);
+  CHECK(stats.ledger_checkpoint_bytes == 5 * 1024);
+  CHECK(stats.ledger_bytes == 10 * kPage + 5 * 1024);
+  CHECK(stats.unspent_bytes == 10 * kPage + 3 * 1024 + 5 * 1024 + 500);
   CHECK(stats.batch_tokens == 64 + 3 + 64);
   h.submit(LoopHarness::key(1, 1), prompt_of(std::string(40, 'x')), greedy(500));
   h.turn();
   stats = h.loop->stats();
   CHECK(stats.ledger_recurrent_state_bytes == 1024);
-  CHECK(stats.unspent_bytes == 8 * kPage + 2 * 1024 + 500);
+  CHECK(stats.unspent_bytes == 8 * kPage + 2 * 1024 + 5 * 1024 + 500);
   CHECK(stats.committed_bytes + stats.unspent_bytes == stats.ledger_bytes + 2 * 1024);
-  LoopHarness committed({.slots = 3, .kv_tokens = 320, .recurrent_bytes = 1024, .commit = true});
+  LoopHarness committed({.slots = 3, .kv_tokens = 320, .recurrent_bytes = 1024, .commit = true, .checkpoints = 5});
   stats = committed.loop->stats();
   CHECK(stats.unspent_bytes == 0);
-  CHECK(stats.committed_bytes == 10 * kPage + 3 * 1024);
+  CHECK(stats.committed_bytes == 10 * kPage + 3 * 1024 + 5 * 1024);
 }
 
 // Random work and random resizes; each request is checked against what the model says alone.
@@ -304,8 +306,9 @@ struct Swarm {
     const PageSums sums{h.store->pool().counts()};
     REQUIRE(sums.hold());
     REQUIRE(h.ledger.held(Tag::kv) == h.store->pool().bytes());
-    REQUIRE(h.ledger.held_total() <= h.ledger.limit(Tag::kv) + h.ledger.limit(Tag::workspace) +
-                                         h.ledger.limit(Tag::recurrent_state));
+    for (const Tag tag : {Tag::kv, Tag::workspace, Tag::recurrent_state, Tag::checkpoint}) {
+      REQUIRE(h.ledger.held(tag) <= h.ledger.limit(tag));
+    }
     if (h.last_resized && !h.last_resized->pending) {
       REQUIRE(h.last_resized->kv_bytes == h.last_resized->kv_bytes_target);
     }

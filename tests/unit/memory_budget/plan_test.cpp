@@ -21,7 +21,7 @@ TEST_CASE("plan: terms are named and sum up") {
   for (const PlanTerm& term : plan.terms) sum += term.bytes;
   CHECK(sum == plan.total_bytes);
   CHECK(plan.total_bytes == 1'000'000 + 64 * 4096 + 4000 + 50'000 + 9'000 + 7'000 + 30'000);
-  REQUIRE(plan.terms.size() == 7);
+  REQUIRE(plan.terms.size() == 8);
   CHECK(plan.terms[1].name == "kv");
   CHECK(plan.terms[2].bytes == 4000);
 }
@@ -52,11 +52,11 @@ TEST_CASE("plan: text and JSON") {
   input.host_bytes = 512 * 1024;
   const Plan plan = make_plan(input);
   CHECK(plan_text(plan) ==
-        "weights 94.0 MiB, kv 0.0 MiB, recurrent_state 0.0 MiB, workspace 0.0 MiB, "
+        "weights 94.0 MiB, kv 0.0 MiB, recurrent_state 0.0 MiB, checkpoints 0.0 MiB, workspace 0.0 MiB, "
         "masks 0.0 MiB, tokenizer 0.0 MiB, host 0.5 MiB; total 94.5 MiB");
   const Json json = plan_to_json(plan);
   CHECK(json.find("total_bytes")->as_integer() == plan.total_bytes);
-  CHECK(json.find("terms")->as_array().size() == 7);
+  CHECK(json.find("terms")->as_array().size() == 8);
 }
 
 }  // namespace
