@@ -77,6 +77,10 @@ Json model_json(Tenant& tenant, bool with_facts) {
       .set("queue_max", tenant.info().queue_max)
       .set("instance", status.instance_id)
       .set("weights", status.weights_hash);
+  const TokenPace::Figures pace = tenant.pace();
+  out.set("inter_token_p50_us", pace.p50_us)
+      .set("inter_token_p95_us", pace.p95_us)
+      .set("inter_token_p99_us", pace.p99_us);
   if (stats.has_value()) {
     out.set("resident_bytes", stats->resident_bytes)
         .set("anonymous_bytes", stats->anonymous_bytes)
@@ -98,7 +102,7 @@ AdminCommands::AdminCommands(Services services)
 
 Result<Json> AdminCommands::run(const std::string& command, const Json& request,
                                 const AdminServer::Peer& peer) {
-  if (command == "status") return status();
+  if (command == "status") return status(request);
   if (command == "model.list") return Json::object({{"models", models(false)}});
   if (command == "model.show") return model_show(request);
   if (command == "model.load") return model_command(request, ModelCommand::load);
@@ -137,7 +141,9 @@ Json AdminCommands::models(bool with_facts) {
   return out;
 }
 
-Result<Json> AdminCommands::status() {
+// With "stats": true also all numbers of the engines.
+Result<Json> AdminCommands::status(const Json& request) {
+  TRY_ASSIGN(const bool stats, flag_field(request, "stats"));
   const auto uptime = std::chrono::duration_cast<std::chrono::seconds>(services_.clock.now() - started_);
   const ModelState first = services_.supervisor.tenants()[0]->status().state;
   const bool draining = services_.supervisor.draining();
@@ -158,7 +164,7 @@ Result<Json> AdminCommands::status() {
       .set("draining", draining)
       .set("active_answers", services_.active_answers())
       .set("streams_max", services_.config.limits.streams)
-      .set("models", models(false))
+      .set("models", models(stats))
       .set("memory", pressure_json(services_.pressure()))
       .set("incidents_open", static_cast<int64_t>(services_.incidents.open_count()))
       .set("store", std::move(store));

@@ -41,7 +41,7 @@ class AdminCommands {
   Result<Json> run(const std::string& command, const Json& request, const AdminServer::Peer& peer);
 
  private:
-  Result<Json> status();
+  Result<Json> status(const Json& request);
   Result<Json> model_show(const Json& request);
   Result<Json> model_command(const Json& request, ModelCommand command);
   Result<Json> key_add(const Json& request);

@@ -240,7 +240,7 @@ Result<std::unique_ptr<Generation>> Tenant::submit_now(const Prompt& prompt,
   }
   TRY(admit(count, slots));
   const uint64_t first = client_.reserve_ids(choices.size());
-  auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, admission_);
+  auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, admission_, pace_);
   const auto opened = client_.open(first, choices.size(), channel, own->epoch());
   size_t sent = 0;
   Result<void> result = opened;

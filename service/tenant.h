@@ -21,6 +21,7 @@
 #include "service/engine_client.h"
 #include "service/generation.h"
 #include "service/model_profile.h"
+#include "service/token_pace.h"
 
 namespace tandem::service {
 
@@ -98,6 +99,9 @@ class Tenant final : public Model {
   Result<TrialAnswer> answer(const protocol::PrepareChat& chat, protocol::Submit submit,
                              SteadyTime deadline);
 
+  // Of the answers of clients and of the canary.
+  [[nodiscard]] TokenPace::Figures pace() const { return pace_.figures(std::chrono::steady_clock::now()); }
+
   EngineClient& client() { return client_; }
   void set_status(ModelStatus status);
   void set_profile(FoundProfile found);
@@ -130,6 +134,7 @@ class Tenant final : public Model {
   std::atomic<int64_t> prompts_open_{0};
   std::atomic<int64_t> prompt_tokens_max_;
   AdmissionCount admission_;
+  TokenPace pace_;
   EngineClient client_;
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);

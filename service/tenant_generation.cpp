@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "policies/parse/parse.h"
 #include "service/tenant.h"
+#include "service/token_pace.h"
 
 namespace tandem::service {
 namespace {
@@ -23,6 +24,12 @@ std::variant<protocol::Event, Error> decode(const Frame& frame) {
                                        frame_type_name(frame.type));
 }
 
+bool is_token(const GenerationEvent& event) {
+  const auto* body = std::get_if<protocol::Event>(&event.body);
+  const auto* content = body == nullptr ? nullptr : std::get_if<protocol::ContentEvent>(&body->body);
+  return content != nullptr && content->token != protocol::kNoToken;
+}
+
 int64_t service_us(const GenerationEvent& event) {
   const auto* body = std::get_if<protocol::Event>(&event.body);
   const auto* finish = body == nullptr ? nullptr : std::get_if<protocol::FinishEvent>(&body->body);
@@ -32,11 +39,13 @@ int64_t service_us(const GenerationEvent& event) {
 }  // namespace
 
 GenerationChannel::GenerationChannel(uint64_t first_id, size_t choices, EngineClient& client,
-                                     AdmissionCount& admission)
+                                     AdmissionCount& admission, TokenPace& pace)
     : first_id_(first_id),
       client_(client),
       admission_(admission),
+      pace_(pace),
       events_max_(choices * static_cast<size_t>(2 * kCreditEvents + kUncreditedEvents)),
+      token_at_(choices),
       queue_(events_max_ + choices),
       ended_(choices) {}
 
@@ -49,6 +58,7 @@ bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> 
     std::visit([&](auto&& body) { event.body = std::forward<decltype(body)>(body); },
                decode(std::get<Frame>(message)));
   }
+  if (is_token(event)) note_token(choice);
   bool dropped = false;
   {
     MutexLock lock(mutex_);
@@ -63,6 +73,15 @@ bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> 
     return false;  // the room left is for the terminals: a breach must not lose them, too
   }
   return dropped || queue_.try_push(std::move(event));
+}
+
+void GenerationChannel::note_token(size_t choice) {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  SteadyTime& last = token_at_[choice];
+  if (last != SteadyTime{}) {
+    pace_.add(now, std::chrono::duration_cast<std::chrono::microseconds>(now - last).count());
+  }
+  last = now;
 }
 
 bool GenerationChannel::end(size_t choice, int64_t service_us) {

@@ -16,6 +16,7 @@
 namespace tandem::service {
 
 class AdmissionCount;
+class TokenPace;
 
 // Content events per choice that may be under way; at half of it credit is granted back.
 inline constexpr int64_t kCreditEvents = 512;
@@ -26,7 +27,7 @@ inline constexpr int64_t kUncreditedEvents = 192;
 class GenerationChannel final : public EngineSink {
  public:
   GenerationChannel(uint64_t first_id, size_t choices, EngineClient& client,
-                    AdmissionCount& admission);
+                    AdmissionCount& admission, TokenPace& pace);
 
   bool deliver(uint64_t request_id, std::variant<Frame, Error> message) override;
   std::optional<GenerationEvent> pop(SteadyTime deadline) { return queue_.pop_until(deadline); }
@@ -35,13 +36,17 @@ class GenerationChannel final : public EngineSink {
   void forget(uint64_t request_id);
 
  private:
+  // Of a token that came; reader thread.
+  void note_token(size_t choice);
   // False: the choice had ended already.
   bool end(size_t choice, int64_t service_us);
 
   const uint64_t first_id_;
   EngineClient& client_;
   AdmissionCount& admission_;
+  TokenPace& pace_;
   const size_t events_max_;  // terminals apart
+  std::vector<SteadyTime> token_at_;  // of each choice, its latest; reader thread only
   BoundedQueue<GenerationEvent> queue_;
   Mutex mutex_;
   std::vector<bool> ended_ TANDEM_GUARDED_BY(mutex_);

@@ -9,6 +9,7 @@
 #include "service/ctl/doctor.h"
 #include "service/ctl/incidents.h"
 #include "service/ctl/plan_input.h"
+#include "service/ctl/top.h"
 #include "service/version.h"
 
 namespace tandem::service::ctl {
@@ -28,6 +29,9 @@ std::vector<Command> make_commands() {
   };
   return {
       {{"status", "", 0, 0, "what runs, and how it is", {}}, run_status},
+      {{"top", "", 0, 0, "how the models share the box just now; every second, until Ctrl-C",
+        {{"--once", "", "print once and end (as --json, and where no terminal is)"}}},
+       run_top},
       {{"chat", "[TEXT...]", 0, 10'000, "ask one question, or hold a conversation",
         {{"--model", "NAME", "model name, alias, default or optional (default)"},
          {"--max-tokens", "N", "longest answer"},

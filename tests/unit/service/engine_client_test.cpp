@@ -153,7 +153,8 @@ TEST_CASE("an engine that overruns its credit still leaves each choice its termi
   EngineClient client({.name = "alpha"}, ear);
   AdmissionCount admission(4, 0);
   REQUIRE(admission.admit(2) == AdmissionCount::Verdict::admitted);
-  GenerationChannel channel(10, 2, client, admission);
+  TokenPace pace;
+  GenerationChannel channel(10, 2, client, admission, pace);
   const protocol::Event event{protocol::ContentEvent{.text = "x"}};
   const std::string payload = event.to_json().dump();
   const auto content = [&] {
