@@ -279,6 +279,8 @@ void GuardWatch::tell_engine(Role role, int64_t slots, int64_t chunk_tokens) {
   worker_.tell(role, slots, chunk_tokens);
 }
 
+void GuardWatch::drop_prefixes(Role role, bool drop) { worker_.drop_prefixes(role, drop); }
+
 void GuardWatch::stop_optional() {
   log::warning("shedding: the optional model is stopped");
   const auto posted = supervisor_.post(Role::optional_model, ModelCommand::unload);

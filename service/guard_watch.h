@@ -67,6 +67,7 @@ class GuardWatch final : private ShedActs {
   };
 
   void tell_engine(Role role, int64_t slots, int64_t chunk_tokens) override;
+  void drop_prefixes(Role role, bool drop) override;
   void stop_optional() override;
   void start_optional() override;
   void advise_clean_cache() override;

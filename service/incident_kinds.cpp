@@ -60,6 +60,9 @@ constexpr auto kTable = std::to_array<IncidentFacts>({
      "The answers were not affected. See store_unwritable, or a slow disk under state_dir."},
     {disk_low, "disk_low", warning, "The disk of state_dir is nearly full.",
      "Free space before the database cannot be written any more."},
+    {prefix_cache_no_hits, "prefix_cache_no_hits", warning,
+     "The prefix cache is on, but many requests in a row found nothing in it.",
+     "See whether every prompt begins with something of its own, such as the time; else give the model more kv or checkpoints, or set prefix_cache to \"off\" (docs/prefix-cache.md)."},
 });
 
 constexpr bool in_order() {
@@ -69,7 +72,7 @@ constexpr bool in_order() {
   return true;
 }
 static_assert(in_order(), "the table follows the enum");
-static_assert(kTable.size() == static_cast<size_t>(disk_low) + 1, "a row for every kind");
+static_assert(kTable.size() == static_cast<size_t>(prefix_cache_no_hits) + 1, "a row for every kind");
 
 }  // namespace
 

@@ -37,6 +37,8 @@ enum class IncidentKind : uint8_t {
   store_unwritable,
   records_dropped,
   disk_low,
+  // Of what should save work and does not.
+  prefix_cache_no_hits,
 };
 
 enum class Severity : uint8_t { info, warning, error };

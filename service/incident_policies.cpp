@@ -1,6 +1,7 @@
 #include "service/incident_policies.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem::service {
 namespace {
@@ -12,6 +13,8 @@ constexpr auto kWritableFor = seconds(5);
 constexpr auto kLossesOverAfter = seconds(60);
 constexpr int64_t kDiskLowBytes = int64_t{256} << 20;
 constexpr int64_t kDiskFineBytes = int64_t{320} << 20;
+// Prompts that come back do so within these many.
+constexpr int64_t kMissesBeforeIncident = 200;
 
 std::string mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
@@ -83,6 +86,24 @@ void EngineWatch::look(const EngineLook& look, SteadyTime now) {
   instance_ = look.instance;
   look_at_silence(look, now);
   look_at_drift(look, now);
+  look_at_prefixes(look);
+}
+
+void EngineWatch::look_at_prefixes(const EngineLook& look) {
+  if (look.ready && !look.answered) return;
+  const bool another = look.prefix_queries < prefix_queries_at_hit_ || look.prefix_hits < prefix_hits_seen_;
+  if (!look.ready || !look.keeps_prefixes || another || look.prefix_hits > prefix_hits_seen_) {
+    prefix_hits_seen_ = look.prefix_hits;
+    prefix_queries_at_hit_ = look.prefix_queries;
+    if (std::exchange(no_hits_, false)) sink_.clear(IncidentKind::prefix_cache_no_hits, model_);
+    return;
+  }
+  const int64_t missed = look.prefix_queries - prefix_queries_at_hit_;
+  if (no_hits_ || missed < kMissesBeforeIncident) return;
+  no_hits_ = true;
+  sink_.raise(IncidentKind::prefix_cache_no_hits, model_,
+              "the last " + std::to_string(missed) + " requests found nothing in its prefix cache",
+              Json::object({{"requests", missed}, {"hits_before", look.prefix_hits}}));
 }
 
 void EngineWatch::look_at_silence(const EngineLook& look, SteadyTime now) {

@@ -50,9 +50,12 @@ struct EngineLook {
   int64_t booked_bytes = 0;      // what its books say is taken; 0: it does not say
   int64_t observed_bytes = -1;   // anonymous memory of its processes; -1: unknown
   bool changing = false;         // a resize is under way
+  bool keeps_prefixes = false;   // its prefix cache is on
+  int64_t prefix_queries = 0;    // since its start: requests that may find something there, and those that did
+  int64_t prefix_hits = 0;
 };
 
-// engine_silent, memory_drift.
+// engine_silent, memory_drift, prefix_cache_no_hits.
 class EngineWatch {
  public:
   // `silence_limit` 0: silence is not looked at.
@@ -63,6 +66,7 @@ class EngineWatch {
  private:
   void look_at_silence(const EngineLook& look, SteadyTime now);
   void look_at_drift(const EngineLook& look, SteadyTime now);
+  void look_at_prefixes(const EngineLook& look);
   void tell_drift(budget::DriftNews news, const EngineLook& look);
 
   IncidentSink& sink_;
@@ -72,6 +76,9 @@ class EngineWatch {
   std::optional<SteadyTime> heard_at_;  // of this instance: its last answer, or when it became ready
   bool silent_ = false;
   budget::DriftWatch drift_;
+  int64_t prefix_hits_seen_ = 0;     // of this instance
+  int64_t prefix_queries_at_hit_ = 0;  // when the last hit was seen
+  bool no_hits_ = false;
 };
 
 }  // namespace tandem::service

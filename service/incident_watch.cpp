@@ -84,6 +84,9 @@ EngineLook IncidentWatch::look_at(Tenant& tenant) const {
   if (!stats.ok()) return look;
   look.booked_bytes = stats->committed_bytes;
   look.changing = stats->kv_bytes_target != stats->kv_pages_total * stats->kv_page_bytes;
+  look.keeps_prefixes = stats->prefix_cache_on != 0;
+  look.prefix_queries = stats->prefix_queries;
+  look.prefix_hits = stats->prefix_hits;
   const auto tree = budget::read_process_tree(options_.root, status.pid);
   look.observed_bytes = tree.ok() ? tree->anon_bytes : stats->anonymous_bytes;
   return look;

@@ -51,6 +51,9 @@ void Shedder::act(const budget::ShedChange& change) {
   engaged_ ^= budget::shed_bit(change.step);
   acts_.note(change.step, change.engage);
   if (change.step == budget::ShedStep::advise_clean_cache && change.engage) acts_.advise_clean_cache();
+  if (change.step == budget::ShedStep::optional_drop_prefix_cache && optional_.tenant != nullptr) {
+    acts_.drop_prefixes(Role::optional_model, change.engage);
+  }
 }
 
 // What the set leaves of a model, told where it changed.

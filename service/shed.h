@@ -2,8 +2,8 @@
 // engaged first to last and released last to first. Limits of new work are the tenants' own; what needs
 // an engine's answer or a disk goes through ShedActs, which waits for nobody.
 //
-// Two steps have nothing to act on yet: pause_background (no indexer or download runs in this service)
-// and optional_drop_prefix_cache (there is no prefix cache). optional_freeze_growth is a rule that the
+// One step has nothing to act on yet: pause_background (no indexer or download runs in this service).
+// optional_freeze_growth is a rule that the
 // budget commands ask about (Pressure::growth_frozen).
 //
 // One thread calls everything.
@@ -25,6 +25,8 @@ class ShedActs {
   // What the engine of a role is to run with from now on, told until it says so; also to one that
   // starts later. chunk_tokens 0: no limit.
   virtual void tell_engine(Role role, int64_t slots, int64_t chunk_tokens) = 0;
+  // The prefix cache of a role's engine is dropped and kept empty, or may fill again; told in the same way.
+  virtual void drop_prefixes(Role role, bool drop) = 0;
   // The optional model is stopped in order, or may start again.
   virtual void stop_optional() = 0;
   virtual void start_optional() = 0;

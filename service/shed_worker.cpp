@@ -84,27 +84,41 @@ void ShedWorker::tell(Role role, int64_t slots, int64_t chunk_tokens) {
   }
 }
 
+void ShedWorker::drop_prefixes(Role role, bool drop) {
+  if (!queue_.try_push(Drop{.role = role, .drop = drop})) {
+    log::warning("shedding: too much waits for the engines; they keep what they were told");
+  }
+}
+
 void ShedWorker::advise_clean_cache() {
   (void)queue_.try_push(Advise{});  // full: one is waiting already
 }
 
 void ShedWorker::run() {
   while (true) {
-    const bool idle = std::all_of(wishes_.begin(), wishes_.end(), [](const Wish& w) { return w.slots == 0; });
+    const auto wants = [](const Wish& w) { return w.slots > 0 || w.drop_prefixes.has_value(); };
+    const bool idle = std::none_of(wishes_.begin(), wishes_.end(), wants);
     // With a wish, engines that start later are told too.
     auto message = idle ? queue_.pop() : queue_.pop_until(std::chrono::steady_clock::now() + kLookAgain);
     if (stop_) return;
     if (message.has_value()) {
       std::visit(Overloaded{[&](const Tell& tell) {
                               Wish& wish = wishes_[static_cast<size_t>(tell.role)];
-                              wish = {.slots = tell.slots, .chunk_tokens = tell.chunk_tokens, .told = ""};
+                              wish.slots = tell.slots;
+                              wish.chunk_tokens = tell.chunk_tokens;
+                              wish.told.clear();
+                            },
+                            [&](const Drop& drop) {
+                              Wish& wish = wishes_[static_cast<size_t>(drop.role)];
+                              wish.drop_prefixes = drop.drop;
+                              wish.told.clear();
                             },
                             [&](const Advise&) { give_back(); }},
                  *message);
     }
     if (queue_.size() > 0) continue;  // a newer word may be there
     for (size_t i = 0; i < tenants_.size(); ++i) {
-      if (tenants_[i] != nullptr && wishes_[i].slots > 0) reconcile(*tenants_[i], wishes_[i]);
+      if (tenants_[i] != nullptr && wants(wishes_[i])) reconcile(*tenants_[i], wishes_[i]);
     }
   }
 }
@@ -113,13 +127,19 @@ void ShedWorker::reconcile(Tenant& tenant, Wish& wish) {
   const ModelStatus status = tenant.status();
   if (status.state != ModelState::ready || status.instance_id.empty() || status.instance_id == wish.told) return;
   protocol::Resize wanted;
-  wanted.slots = wish.slots;
-  wanted.shed_chunk_tokens = wish.chunk_tokens;
+  if (wish.slots > 0) {
+    wanted.slots = wish.slots;
+    wanted.shed_chunk_tokens = wish.chunk_tokens;
+  }
+  wanted.drop_prefix_cache = wish.drop_prefixes;
   const auto done = tenant.client().resize(wanted, std::chrono::steady_clock::now() + kResizeLimit);
   if (!done.ok() && (done.error().code == Errc::unavailable || done.error().code == Errc::cancelled)) return;
   wish.told = status.instance_id;
-  const std::string what = "model " + tenant.info().name + ": slots " + std::to_string(wish.slots) + ", chunk " +
-                           (wish.chunk_tokens > 0 ? std::to_string(wish.chunk_tokens) : "as configured");
+  const std::string what =
+      "model " + tenant.info().name + ": slots " +
+      (wish.slots > 0 ? std::to_string(wish.slots) : "as configured") + ", chunk " +
+      (wish.chunk_tokens > 0 ? std::to_string(wish.chunk_tokens) : "as configured") +
+      (wish.drop_prefixes.value_or(false) ? ", no prefix cache" : "");
   // New work is bounded by the admission all the same.
   done.ok() ? log::info(what) : log::warning(what + ": the engine does not take it: " + done.error().message);
 }

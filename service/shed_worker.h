@@ -1,5 +1,5 @@
 // ShedWorker: the part of shedding that may wait, on a thread of its own: telling an engine how many
-// slots and how large a chunk it has for now (frame `resize`), again after it was started anew, and
+// slots and how large a chunk it has for now, and whether it keeps prefixes (frame `resize`), again after it was started anew, and
 // giving the page cache of model files that no engine serves from back to the kernel, file by file.
 //
 // Any thread may tell and advise; neither waits.
@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <variant>
@@ -28,18 +29,24 @@ class ShedWorker {
   ShedWorker& operator=(const ShedWorker&) = delete;
 
   void tell(Role role, int64_t slots, int64_t chunk_tokens);
+  void drop_prefixes(Role role, bool drop);
   void advise_clean_cache();
 
  private:
   struct Wish {
     int64_t slots = 0;  // 0: none yet
     int64_t chunk_tokens = 0;
+    std::optional<bool> drop_prefixes;
     std::string told;   // instance of the engine that has it
   };
   struct Tell {
     Role role = Role::default_model;
     int64_t slots = 0;
     int64_t chunk_tokens = 0;
+  };
+  struct Drop {
+    Role role = Role::default_model;
+    bool drop = false;
   };
   struct Advise {};
 
@@ -51,7 +58,7 @@ class ShedWorker {
   const std::vector<std::string> model_files_;
   std::array<Wish, 2> wishes_;  // thread's own
   std::atomic<bool> stop_{false};
-  BoundedQueue<std::variant<Tell, Advise>> queue_{64};
+  BoundedQueue<std::variant<Tell, Drop, Advise>> queue_{64};
   std::jthread thread_;
 };
 

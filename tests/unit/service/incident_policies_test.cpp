@@ -156,6 +156,38 @@ TEST_CASE("books and memory: a drift is raised with the numbers, and ends with t
   CHECK(sink.events().back().text.find("500 MiB less") != std::string::npos);
 }
 
+TEST_CASE("a prefix cache that finds nothing is raised after 200 requests, and ends with a hit or the process") {
+  IncidentRecorder sink;
+  EngineWatch watch(sink, "qwen", seconds(60));
+  SteadyTime now{};
+  const auto look = [&](int64_t queries, int64_t hits, bool on = true, bool answered = true) {
+    watch.look({.ready = true, .instance = "a", .answered = answered, .keeps_prefixes = on,
+                .prefix_queries = queries, .prefix_hits = hits}, now += seconds(5));
+  };
+  look(0, 0);
+  look(199, 0);
+  CHECK_FALSE(sink.open(prefix_cache_no_hits, "qwen"));
+  look(200, 0);
+  REQUIRE(sink.open(prefix_cache_no_hits, "qwen"));
+  CHECK(sink.events().back().numbers.find("requests")->as_integer() == 200);
+  look(300, 0);
+  look(0, 0, true, false);  // no answer says nothing
+  CHECK(raises(sink, prefix_cache_no_hits) == 1);
+  CHECK(sink.open(prefix_cache_no_hits, "qwen"));
+  look(310, 1);
+  CHECK_FALSE(sink.open(prefix_cache_no_hits, "qwen"));
+  look(509, 1);
+  CHECK_FALSE(sink.open(prefix_cache_no_hits, "qwen"));
+  look(510, 1);
+  CHECK(sink.open(prefix_cache_no_hits, "qwen"));
+  look(511, 1, false);  // switched off: nothing is expected of it
+  CHECK_FALSE(sink.open(prefix_cache_no_hits, "qwen"));
+  look(711, 1);
+  CHECK(sink.open(prefix_cache_no_hits, "qwen"));
+  watch.look({.ready = false, .instance = ""}, now += seconds(5));
+  CHECK_FALSE(sink.open(prefix_cache_no_hits, "qwen"));
+}
+
 TEST_CASE("no drift is seen while a resize is under way, or of an engine that does not say") {
   IncidentRecorder sink;
   EngineWatch watch(sink, "qwen", seconds(60));

@@ -67,6 +67,9 @@ struct FakeActs : ShedActs {
   void tell_engine(Role role, int64_t slots, int64_t chunk_tokens) override {
     log.push_back(std::string(role_name(role)) + " " + std::to_string(slots) + "/" + std::to_string(chunk_tokens));
   }
+  void drop_prefixes(Role role, bool drop) override {
+    log.push_back(std::string(role_name(role)) + (drop ? " drops prefixes" : " keeps prefixes"));
+  }
   void stop_optional() override { log.emplace_back("stop"); }
   void start_optional() override { log.emplace_back("start"); }
   void advise_clean_cache() override { log.emplace_back("cache"); }
@@ -101,7 +104,8 @@ TEST_CASE("steps come in order, engines are told on the way, and all is released
   CHECK(world.tenant(1).limits().retry_after_s == 5);
 
   shedder.follow(shed_for(Level::orange, false), Level::orange, "short", 200);
-  CHECK(acts.take() == Log{"+optional_one_slot", "optional 1/256", "+optional_drop_prefix_cache", "+smaller_chunks",
+  CHECK(acts.take() == Log{"+optional_one_slot", "optional 1/256", "+optional_drop_prefix_cache",
+                           "optional drops prefixes", "+smaller_chunks",
                            "optional 1/128", "default 8/128", "+advise_clean_cache", "cache",
                            "+default_prompt_cap"});
   CHECK(world.tenant(0).limits().prompt_tokens_max == world.status(0).facts->context_tokens_max / 2);
@@ -126,7 +130,7 @@ TEST_CASE("steps come in order, engines are told on the way, and all is released
   CHECK(acts.take() ==
         Log{"-default_fewer_slots", "default 8/128", "-default_short_prompts", "-optional_off",
             "-default_prompt_cap", "-advise_clean_cache", "-smaller_chunks", "optional 1/256", "default 8/0",
-            "-optional_drop_prefix_cache", "-optional_one_slot", "optional 4/256", "-optional_half_slots",
+            "-optional_drop_prefix_cache", "optional keeps prefixes", "-optional_one_slot", "optional 4/256", "-optional_half_slots",
             "optional 8/0", "-pause_background", "-optional_freeze_growth", "-optional_no_long_prefills", "start"});
   CHECK(world.tenant(0).limits() == TenantLimits{});
   CHECK(world.tenant(1).limits() == TenantLimits{});
