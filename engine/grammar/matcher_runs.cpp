@@ -5,6 +5,7 @@
 #include <bit>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/grammar/grammar_cost.h"
@@ -38,15 +39,20 @@ constexpr std::array<WideStep, 8> kSteps = {{{},
                                              {0x80, 0x9F, 1},
                                              {0x90, 0xBF, 2},
                                              {0x80, 0x8F, 2}}};
-constexpr std::array<WideStep, 9> kLeads = {{{0xC2, 0xDF, 1},
-                                             {0xE0, 0xE0, 4},
-                                             {0xE1, 0xEC, 2},
-                                             {0xED, 0xED, 5},
-                                             {0xEE, 0xEF, 2},
-                                             {0xF0, 0xF0, 6},
-                                             {0xF1, 0xF3, 3},
-                                             {0xF4, 0xF4, 7},
-                                             {}}};
+// Bytes of one range are of one class.
+constexpr std::array<WideStep, 13> kLeads = {{{0xC2, 0xC2, 1},
+                                              {0xC3, 0xDF, 1},
+                                              {0xE0, 0xE0, 4},
+                                              {0xE1, 0xE1, 2},
+                                              {0xE2, 0xE2, 2},
+                                              {0xE3, 0xE3, 2},
+                                              {0xE4, 0xEC, 2},
+                                              {0xED, 0xED, 5},
+                                              {0xEE, 0xEE, 2},
+                                              {0xEF, 0xEF, 2},
+                                              {0xF0, 0xF0, 6},
+                                              {0xF1, 0xF3, 3},
+                                              {0xF4, 0xF4, 7}}};
 
 class RunFinder {
  public:
@@ -62,7 +68,7 @@ class RunFinder {
     }
     follow(false);
     follow(true);
-    find_chains();
+    find_exact_runs();
   }
 
  private:
@@ -86,6 +92,9 @@ class RunFinder {
     return widest;
   }
 
+  // Inside of a character there is no end and no call.
+  [[nodiscard]] bool is_inside(uint32_t state) const { return !infos_[state].ends && !infos_[state].calls; }
+
   // From `state` by all bytes of the step and what must follow them; at most three levels deep.
   [[nodiscard]] std::optional<Way> way_of(uint32_t state, const WideStep& step) const {
     ByteSet wanted;
@@ -102,7 +111,7 @@ class RunFinder {
       }
       if (!takes) continue;
       std::optional<Way> own = Way{edge.target, 0};
-      if (step.next != 0) own = way_of(edge.target, kSteps[step.next]);
+      if (step.next != 0) own = is_inside(edge.target) ? way_of(edge.target, kSteps[step.next]) : std::nullopt;
       if (!own || (way && way->target != own->target)) return std::nullopt;
       if (step.next != 0) own->tokens = std::max(own->tokens, infos_[edge.target].tokens_to_end);
       way = Way{own->target, way ? std::max(way->tokens, own->tokens) : own->tokens};
@@ -114,7 +123,6 @@ class RunFinder {
   [[nodiscard]] std::optional<Way> own_way(uint32_t state) const {
     std::optional<Way> way;
     for (const WideStep& lead : kLeads) {
-      if (lead.next == 0) continue;
       const std::optional<Way> own = way_of(state, lead);
       if (!own || (way && way->target != own->target)) return std::nullopt;
       way = Way{own->target, way ? std::max(way->tokens, own->tokens) : own->tokens};
@@ -179,17 +187,50 @@ class RunFinder {
     }
   }
 
-  // Other ways that begin with a character of `set`, or with one of several bytes, beside those that lead to
-  // `target`; and the end of the rule, behind which anything may come.
-  [[nodiscard]] bool has_other_way(uint32_t state, const ByteSet& set, int64_t target) const {
+  // Classes of the leads all of whose characters lead to `target`, and nowhere else, and the most tokens_to_end on the
+  // way; by the state's own edges, or by one call.
+  struct Leads {
+    uint32_t classes = 0;
+    uint32_t tokens = 0;
+  };
+  [[nodiscard]] Leads leads_to(uint32_t state, uint32_t target) const {
+    for (const Grammar::Edge& edge : grammar_.edges(state)) {
+      if (edge.rule < 0 || edge.target != target) continue;
+      const std::optional<uint32_t> tokens = rule_tokens_[static_cast<uint32_t>(edge.rule)];
+      if (tokens) return {TokenTrie::kLeadClasses, add_costs(*tokens, infos_[target].tokens_to_end)};
+    }
+    Leads out;
+    uint32_t other = 0;
+    for (const WideStep& lead : kLeads) {
+      const uint32_t own = uint32_t{1} << TokenTrie::class_of(lead.first);
+      const std::optional<Way> way = (other & own) == 0 ? way_of(state, lead) : std::nullopt;
+      if (way && way->target == target) {
+        out.classes |= own;
+        out.tokens = std::max(out.tokens, way->tokens);
+      } else {
+        other |= own;
+      }
+    }
+    out.classes &= ~other;
+    return out;
+  }
+
+  // Other ways that begin with a character of `set` beside those that lead to `target`, or (wide) by a call or to no
+  // target with one of several bytes; and the end of the rule, behind which anything may come.
+  [[nodiscard]] bool has_other_way(uint32_t state, const ByteSet& set, bool wide, int64_t target) const {
     if (infos_[state].ends) return true;
-    const auto reads = [&](const Grammar::Edge& edge) {
+    bool by_call = false;
+    for (const Grammar::Edge& edge : grammar_.edges(state)) {
+      by_call = by_call || (edge.rule >= 0 && edge.target == target && rule_tokens_[static_cast<uint32_t>(edge.rule)]);
+    }
+    const auto reads = [&](const Grammar::Edge& edge, bool with_wide) {
       const ByteSet& own = grammar_.sets()[edge.set];
-      return ((own.words[0] & set.words[0]) | (own.words[1] & set.words[1]) | own.words[2] | own.words[3]) != 0;
+      if (with_wide && (own.words[2] | own.words[3]) != 0) return true;
+      return ((own.words[0] & set.words[0]) | (own.words[1] & set.words[1])) != 0;
     };
     for (const Grammar::Edge& edge : grammar_.edges(state)) {
-      if (edge.rule < 0) {
-        if (reads(edge) && edge.target != target) return true;
+      if (edge.rule < 0) {  // own edges of several bytes were looked at by leads_to()
+        if (edge.target != target && reads(edge, wide && (by_call || target < 0))) return true;
         continue;
       }
       const auto rule = static_cast<uint32_t>(edge.rule);
@@ -197,57 +238,64 @@ class RunFinder {
       const uint32_t start = grammar_.rule_start(rule);
       if (infos_[start].ends) return true;
       for (const Grammar::Edge& first : grammar_.edges(start)) {
-        if (first.rule >= 0 || reads(first)) return true;
+        if (first.rule >= 0 || reads(first, wide)) return true;
       }
     }
     return false;
   }
 
-  // From the last state of each chain backwards. A circle is one when each of its states has only the one way.
-  void find_chains() {
-    std::vector<Mark> marks(infos_.size(), Mark::fresh);
-    std::vector<uint32_t> path;
-    for (uint32_t first = 0; first < infos_.size(); ++first) {
-      uint32_t state = first;
-      while (wide_[state] && marks[state] == Mark::fresh) {
-        marks[state] = Mark::on_path;
-        path.push_back(state);
-        if (!chains_on(state)) break;
-        state = widest_[state]->target;
-      }
-      if (!path.empty() && chains_on(path.back()) && marks[state] == Mark::on_path) {
-        const auto circle = std::ranges::find(path, state);
-        const bool exact = std::all_of(circle, path.end(), [&](uint32_t one) { return is_only_way(one); });
-        for (auto one = circle; one != path.end(); ++one) {
-          infos_[*one].chain = exact ? MatcherStateInfo::kRunEndless : uint8_t{0};
-          marks[*one] = Mark::done;
-        }
-        path.erase(circle, path.end());
-      }
-      for (; !path.empty(); path.pop_back()) {
-        infos_[path.back()].chain = chain_of(path.back());
-        marks[path.back()] = Mark::done;
+  // As if each were exact whose own moves are; then backwards from those that are not, and what is outside of a run
+  // from what is outside further on. So a circle on which nothing is wrong is exact.
+  void find_exact_runs() {
+    std::vector<std::pair<uint32_t, uint32_t>> into;  // where a run goes on, from where
+    std::vector<uint32_t> changed;
+    for (uint32_t state = 0; state < infos_.size(); ++state) {
+      MatcherStateInfo& info = infos_[state];
+      changed.push_back(state);
+      if (widest_[state] == nullptr) continue;
+      const Grammar::Edge& edge = *widest_[state];
+      const Leads leads = leads_to(state, edge.target);
+      info.run_exact = is_exact(state, leads.classes != 0);
+      info.exact_next = edge.target;
+      info.exact_last = !goes_on_exactly(state);
+      info.exact_outside = (outside_of(edge.set) & TokenTrie::kAsciiClasses) | (TokenTrie::kLeadClasses & ~leads.classes);
+      info.exact_cut_tokens = leads.tokens;
+      if (info.run_exact && !info.exact_last) into.emplace_back(edge.target, state);
+    }
+    std::ranges::sort(into);
+    while (!changed.empty()) {
+      const uint32_t state = changed.back();
+      changed.pop_back();
+      for (const auto& [target, from] : std::ranges::equal_range(into, state, {}, &std::pair<uint32_t, uint32_t>::first)) {
+        MatcherStateInfo& info = infos_[from];
+        const uint32_t outside = info.exact_outside | infos_[state].exact_outside;
+        if (!info.run_exact || (infos_[state].run_exact && outside == info.exact_outside)) continue;
+        info.run_exact = infos_[state].run_exact;
+        info.exact_outside = outside;
+        changed.push_back(from);
       }
     }
   }
-
-  [[nodiscard]] bool chains_on(uint32_t state) const {
-    const uint32_t target = widest_[state]->target;
-    return wide_[target] && grammar_.sets()[widest_[target]->set] == grammar_.sets()[widest_[state]->set];
+  // Where the next state takes most of what this one takes.
+  [[nodiscard]] bool goes_on_exactly(uint32_t state) const {
+    const Grammar::Edge* next = widest_[widest_[state]->target];
+    if (next == nullptr) return false;
+    const ByteSet& own = grammar_.sets()[widest_[state]->set];
+    const ByteSet& set = grammar_.sets()[next->set];
+    return contains(own, set) && 4 * size_of(set) >= 3 * size_of(own);
   }
-  [[nodiscard]] uint8_t chain_of(uint32_t state) const {
-    const uint32_t target = widest_[state]->target;
-    if (!is_only_way(state)) return 0;
-    if (!chains_on(state)) return has_other_way(target, grammar_.sets()[widest_[state]->set], -1) ? 0 : 1;
-    const uint8_t next = infos_[target].chain;
-    return next == 0 || next == MatcherStateInfo::kRunEndless ? next : static_cast<uint8_t>(next + 1);
-  }
-  // By the characters of the run nothing else can be read here.
-  [[nodiscard]] bool is_only_way(uint32_t state) const {
+  [[nodiscard]] bool is_exact(uint32_t state, bool wide) const {
     const Grammar::Edge& edge = *widest_[state];
     const ByteSet& set = grammar_.sets()[edge.set];
     if ((set.words[2] | set.words[3]) != 0) return false;  // a byte could be a step and half a character
-    return !has_other_way(state, set, edge.target);
+    if (has_other_way(state, set, wide, edge.target)) return false;
+    return goes_on_exactly(state) || !has_other_way(edge.target, set, wide, -1);
+  }
+
+  uint32_t outside_of(uint32_t set) {
+    const auto [found, fresh] = outside_.try_emplace(set, 0);
+    if (fresh) found->second = TokenTrie::classes_outside(grammar_.sets()[set]);
+    return found->second;
   }
 
   void finish(uint32_t state, bool wide, bool circle) {
@@ -267,13 +315,7 @@ class RunFinder {
       return;
     }
     info.run = run;
-    const uint32_t set = widest_[state]->set;
-    const auto [found, fresh] = outside_.try_emplace(set, 0);
-    if (fresh) found->second = TokenTrie::classes_outside(grammar_.sets()[set]);
-    info.run_outside = found->second;
-    for (int byte = 0x7F; byte >= 0; --byte) {
-      if (grammar_.sets()[set].has(static_cast<uint8_t>(byte))) info.run_byte = static_cast<uint8_t>(byte);
-    }
+    info.run_outside = outside_of(widest_[state]->set);
   }
 
   const Grammar& grammar_;

@@ -8,7 +8,7 @@
 
 namespace tandem::engine {
 
-// Fills in run, run_outside, wide_run, wide_tokens and run_exact; wants everything else.
+// Fills in run, run_outside, wide_run, wide_tokens, run_exact and exact_*; wants everything else.
 void find_runs(const Grammar& grammar, std::span<MatcherStateInfo> infos);
 
 }  // namespace tandem::engine

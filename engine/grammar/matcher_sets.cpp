@@ -9,6 +9,7 @@ namespace tandem::engine {
 void StackSets::clear() {
   items_.clear();
   sets_.clear();
+  tokens_to_end_.clear();
   hashes_.clear();
   rows_.clear();
   std::fill(slots_.begin(), slots_.end(), 0);
@@ -39,6 +40,7 @@ void StackSets::reset(std::span<uint32_t> kept) {
   overflowed_ = overflowed;
   items_ = std::move(items);
   sets_ = std::move(sets);
+  for (const Set& set : sets_) tokens_to_end_.push_back(set.tokens_to_end);
   hashes_ = std::move(hashes);
   for (uint32_t set = 0; set < sets_.size(); ++set) place(set);
 }
@@ -99,14 +101,14 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
           .run_tokens = closed.tokens_to_end,  // of a run of no bytes
           .can_end = closed.can_end};
   // What items call is part of their own holds.
-  const MatcherTables::StateInfo* only = nullptr;  // of the kernel, where the others only return
+  StackItem only;  // of the kernel, where the others only return
   size_t alive = 0;
   for (const StackItem& item : items.first(closed.kernel_count)) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
     set.hold_classes |= info.hold_classes;
     if (info.tail) continue;
     ++alive;
-    only = &info;
+    only = item;
   }
   for (const StackItem& item : items) {
     const MatcherTables::StateInfo& info = tables.info(item.state);
@@ -123,12 +125,14 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
       set.wide_whole_tokens = add_costs(info.tokens_to_end, frame_tokens);
     }
   }
-  if (alive == 1 && only->chain > 0) {
-    set.chain = only->chain;
-    set.chain_byte = only->run_byte;
-    set.chain_outside = only->run_outside;
+  if (alive == 1 && tables.info(only.state).run_exact) {
+    set.run_exact = true;
+    set.exact_outside = tables.info(only.state).exact_outside;
+    set.exact_state = only.state;
+    set.exact_frame_tokens = frames.tokens_to_end(only.frame);
   }
   sets_.push_back(set);
+  tokens_to_end_.push_back(set.tokens_to_end);
   hashes_.push_back(hash);
   const auto number = static_cast<uint32_t>(sets_.size() - 1);
   place(number);
@@ -136,7 +140,7 @@ uint32_t StackSets::intern(const MatcherTables& tables, const FrameStore& frames
 }
 
 size_t StackSets::memory_bytes() const {
-  return items_.capacity() * sizeof(StackItem) + sets_.capacity() * (sizeof(Set) + sizeof(uint64_t)) +
+  return items_.capacity() * sizeof(StackItem) + sets_.capacity() * (sizeof(Set) + sizeof(uint32_t) + sizeof(uint64_t)) +
          (rows_.capacity() + slots_.capacity()) * sizeof(uint32_t);
 }
 

@@ -28,14 +28,16 @@ class StackSets {
     uint32_t wide_outside = UINT32_MAX;
     uint32_t wide_tokens = 0;
     uint32_t wide_whole_tokens = 0;  // the same between characters
-    uint32_t chain_outside = UINT32_MAX;
+    uint32_t exact_outside = UINT32_MAX;
+    uint32_t exact_state = 0;
+    uint32_t exact_frame_tokens = 0;
     // No byte of other classes leads to fewer than tokens_to_end.
     uint32_t hold_classes = 0;
     uint32_t row = UINT32_MAX;
     uint8_t run = 0;
     uint8_t wide_run = 0;
-    uint8_t chain = 0;       // of the only item that lives, as its outside and a byte of its set
-    uint8_t chain_byte = 0;
+    // Of the only item that lives on, where that state's run is exact; its state, and what its frame has to do.
+    bool run_exact = false;
     bool can_end = false;
   };
 
@@ -51,6 +53,7 @@ class StackSets {
     return find_next(tables, frames, set, byte);
   }
   [[nodiscard]] const Set& operator[](uint32_t set) const { return sets_[set]; }
+  [[nodiscard]] uint32_t tokens_to_end(uint32_t set) const { return tokens_to_end_[set]; }
   [[nodiscard]] size_t size() const { return sets_.size(); }
 
   void clear();
@@ -79,6 +82,7 @@ class StackSets {
   StackStepper stepper_;
   std::vector<StackItem> items_;
   std::vector<Set> sets_;
+  std::vector<uint32_t> tokens_to_end_;  // as of sets_, side by side
   std::vector<uint64_t> hashes_;
   std::vector<uint32_t> rows_;
   std::vector<uint32_t> slots_;  // open addressing; set + 1, 0: free

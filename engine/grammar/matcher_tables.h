@@ -39,12 +39,15 @@ struct MatcherStateInfo {
   // As long as no byte is of one of these classes, whatever the bytes are, the text does not come nearer to the end of
   // the rule than it is here.
   uint32_t hold_classes = 0;
+  // Where run_exact: a character without bytes of these classes leads to exact_next, which is exact too, or, where
+  // exact_last, takes no such character; it has no other way on. Inside of it no state has more than exact_cut_tokens.
+  uint32_t exact_outside = UINT32_MAX;
+  uint32_t exact_next = 0;
+  uint32_t exact_cut_tokens = 0;
   uint8_t wide_run = 0;
   uint8_t run = 0;
-  // Whatever they cost, the next `chain` characters (kRunEndless: that or more) of the run's set lead one way, each from
-  // a state to one other, and none of its characters leads on from the last. 0: it is not so.
-  uint8_t chain = 0;
-  uint8_t run_byte = 0;  // one of the run's set
+  bool run_exact = false;
+  bool exact_last = false;
   bool calls = false;  // some edge calls a rule
   bool ends = false;   // the rule may end here without a byte more
   bool tail = false;   // ends and has no edges: nothing comes back here

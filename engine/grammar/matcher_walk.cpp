@@ -21,18 +21,10 @@ void clear_bits(std::span<const int32_t> tokens, std::span<uint64_t> words) {
   }
 }
 
-// Of the node's byte and all below it.
-uint32_t classes_of(const TokenTrie::Node& node) {
-  return node.classes_below | uint32_t{1} << TokenTrie::class_of(node.byte);
-}
-
 }  // namespace
 
 // Keeps the sets of the way to `depth`.
-void TrieWalk::make_room(uint32_t depth) {
-  sets_.reset(std::span(path_).first(depth + 1));
-  chain_from_ = StackSets::kDead;
-}
+void TrieWalk::make_room(uint32_t depth) { sets_.reset(std::span(path_).first(depth + 1)); }
 
 WalkEnd TrieWalk::run(const MatcherTables& tables, FrameStore& frames, std::span<const StackItem> start,
                       uint32_t top, uint32_t tokens_left, WalkResult& result) {
@@ -58,7 +50,7 @@ WalkEnd TrieWalk::run_below(const MatcherTables& tables, FrameStore& frames,
             .result = result,
             .nodes = 0,
             .steps_before = sets_.steps()};
-  chain_from_ = StackSets::kDead;
+  run_.state = UINT32_MAX;
   path_.resize(TokenTrie::kTokenBytesMax + 1);
   path_[0] = sets_.add(tables, frames, start);
   WalkEnd end = state_of(task);
@@ -101,141 +93,197 @@ WalkEnd TrieWalk::state_of(const Task& task) const {
   return steps > task.result.steps_left ? WalkEnd::out_of_steps : WalkEnd::whole;
 }
 
-// Tokens [first, end), those that fit.
-void TrieWalk::take_sized(const Task& task, uint32_t first, uint32_t end, const Sizes& sizes) const {
+// Fills in run_ for tokens of up to `count` characters.
+void TrieWalk::follow_run(const Task& task, uint32_t from, uint32_t count) {
+  const StackSets::Set& start = sets_[from];
+  const uint32_t frame = std::min(start.exact_frame_tokens, task.tokens_left);
+  const uint32_t left = task.tokens_left - frame;
+  const bool never = start.exact_frame_tokens > task.tokens_left;
+  if (run_.state == start.exact_state && run_.tokens_left == left && run_.count >= count && !never) return;
+  run_.state = never ? UINT32_MAX : start.exact_state;
+  run_.tokens_left = left;
+  run_.count = count;
+  run_.tokens_to_end_max = 0;
+  uint32_t state = start.exact_state;
+  bool alive = !never;
+  for (uint32_t i = 1; i <= count; ++i) {
+    const MatcherTables::StateInfo& info = task.tables.info(state);
+    run_.cut_fits[i] = alive && info.exact_cut_tokens <= left ? 1 : 0;
+    if (run_.cut_fits[i] != 0) run_.tokens_to_end_max = std::max(run_.tokens_to_end_max, info.exact_cut_tokens);
+    const uint32_t next_tokens = task.tables.info(info.exact_next).tokens_to_end;
+    run_.fits[i] = alive && next_tokens <= left ? 1 : 0;
+    if (run_.fits[i] != 0) run_.tokens_to_end_max = std::max(run_.tokens_to_end_max, next_tokens);
+    alive = alive && !info.exact_last;
+    state = info.exact_next;
+  }
+  run_.tokens_to_end_max = add_costs(run_.tokens_to_end_max, frame);
+}
+
+// Tokens [first, end), which have so many characters before the run.
+void TrieWalk::take_by_length(const Task& task, uint32_t first, uint32_t end, uint32_t before) const {
   const TokenTrie& trie = task.tables.trie();
   const bool setting = task.marking == Marking::set;
   for (uint32_t i = first; i < end; ++i) {  // no branch: what comes next is hard to guess
-    const uint64_t fits = sizes.fits[trie.characters()[i] - sizes.before];
+    const uint64_t fits = run_.fits[trie.characters()[i] - before];
     const auto bit = static_cast<uint32_t>(trie.tokens()[i]);
     uint64_t& word = task.words[bit / 64];
     word = setting ? word | fits << (bit % 64) : word & ~((fits ^ 1) << (bit % 64));
   }
 }
 
-// A subtree in a run of characters, where the number of its characters decides on each token but those that cut their
-// last one: they are decided one by one. `from`: the set before the node's byte.
-void TrieWalk::take_run(Task& task, uint32_t node, uint32_t from, const Sizes& sizes) {
+// Byte by byte from the set.
+bool TrieWalk::takes_token(Task& task, uint32_t set, std::string_view bytes) {
+  for (const char byte : bytes) {
+    ++task.nodes;
+    set = sets_.next(task.tables, task.frames, set, static_cast<uint8_t>(byte));
+    if (set == StackSets::kDead) return false;
+  }
+  if (sets_[set].tokens_to_end > task.tokens_left) return false;
+  take(task, {}, sets_[set].tokens_to_end);
+  return true;
+}
+
+// A subtree whose characters are all of an exact run: its tokens are decided by their lengths. `from`: the set before the
+// node's byte.
+void TrieWalk::take_run(Task& task, uint32_t node_index, uint32_t from) {
   const TokenTrie& trie = task.tables.trie();
-  uint32_t first = trie.node(node).tokens_first;
-  const uint32_t end = trie.node(trie.node(node).subtree_end).tokens_first;
-  for (const uint32_t cut : trie.cut_in_subtree(node)) {
-    take_sized(task, first, cut, sizes);
+  const TokenTrie::Node& node = trie.node(node_index);
+  uint32_t first = node.tokens_first;
+  const uint32_t end = trie.node(node.subtree_end).tokens_first;
+  const size_t depth = node.depth - size_t{1};
+  const uint32_t before = TokenTrie::characters_in(trie.token_bytes(trie.tokens()[first]).substr(0, depth));
+  follow_run(task, from, node.height + uint32_t{1});
+  take(task, {}, run_.tokens_to_end_max);
+  for (const uint32_t cut : trie.cut_in_subtree(node_index)) {
+    take_by_length(task, first, cut, before);
     first = cut + 1;
     const auto token = trie.tokens().subspan(cut, 1);
-    const std::string_view bytes = trie.token_bytes(token[0]).substr(trie.node(node).depth - size_t{1});
-    uint32_t set = from;
-    for (size_t i = 0; i < bytes.size() && set != StackSets::kDead; ++i, ++task.nodes) {
-      set = sets_.next(task.tables, task.frames, set, static_cast<uint8_t>(bytes[i]));
-    }
-    if (set != StackSets::kDead && sets_[set].tokens_to_end <= task.tokens_left) {
-      take(task, token, sets_[set].tokens_to_end);
-    } else {
-      drop(task, token);
-    }
+    const bool takes = run_.cut_fits[trie.characters()[cut] - before] != 0 ||
+                       takes_token(task, from, trie.token_bytes(token[0]).substr(depth));
+    if (takes) take(task, token, 0);
+    if (!takes) drop(task, token);
   }
-  take_sized(task, first, end, sizes);
-  task.nodes += (end - trie.node(node).tokens_first) / 8;  // they cost so much less
+  take_by_length(task, first, end, before);
+  task.nodes += (end - node.tokens_first) / 8;  // they cost so much less
 }
 
-// Fills in chain_fits_ for up to so many characters of the set's chain, whose states may cost now more and now less;
-// false: none of them fits.
-bool TrieWalk::find_sizes(Task& task, uint32_t from, uint32_t characters) {
-  if (chain_from_ != from) {
-    chain_from_ = chain_at_ = from;
-    chain_known_ = 0;
-    chain_fit_first_ = UINT32_MAX;
-    chain_fits_.fill(0);
+// A subtree in a run, where there may be no room for half characters.
+void TrieWalk::take_all_but_cuts(Task& task, uint32_t node_index, uint32_t from) {
+  const TokenTrie& trie = task.tables.trie();
+  const TokenTrie::Node& node = trie.node(node_index);
+  const size_t depth = node.depth - size_t{1};
+  uint32_t first = node.tokens_first;
+  for (const uint32_t cut : trie.cut_in_subtree(node_index)) {
+    take(task, trie.tokens().subspan(first, cut - first), sets_[from].wide_whole_tokens);
+    first = cut + 1;
+    const auto token = trie.tokens().subspan(cut, 1);
+    const bool takes = takes_token(task, from, trie.token_bytes(token[0]).substr(depth));
+    if (takes) take(task, token, 0);
+    if (!takes) drop(task, token);
   }
-  const uint8_t byte = sets_[from].chain_byte;
-  const uint32_t wanted = std::min<uint32_t>(characters, sets_[from].chain);
-  for (; chain_known_ < wanted; ++task.nodes) {
-    chain_at_ = sets_.next(task.tables, task.frames, chain_at_, byte);
-    ++chain_known_;
-    const uint32_t tokens = sets_[chain_at_].tokens_to_end;
-    if (tokens > task.tokens_left) continue;
-    chain_fits_[chain_known_] = 1;
-    chain_fit_first_ = std::min(chain_fit_first_, chain_known_);
-    take(task, {}, tokens);
-  }
-  return chain_fit_first_ <= characters;
+  const uint32_t end = trie.node(node.subtree_end).tokens_first;
+  take(task, trie.tokens().subspan(first, end - first), sets_[from].wide_whole_tokens);
 }
 
-// Whether the node and all below it are in a run of characters that decides on them; then that is done.
+// Whether the (whole) node and all below it are in a run of characters; then that is decided.
 bool TrieWalk::decide_run(Task& task, uint32_t node_index, uint32_t from) {
-  static constexpr auto kAllFit = [] {
-    std::array<uint8_t, 256> fits{};
-    fits.fill(1);
-    return fits;
-  }();
   const TokenTrie& trie = task.tables.trie();
   const TokenTrie::Node& node = trie.node(node_index);
   const StackSets::Set& start = sets_[from];
-  if (!node.whole) return false;
-  const uint32_t classes = classes_of(node) & TokenTrie::kAsciiClasses;
-  if (node.height < start.wide_run && (classes & start.wide_outside) == 0 &&
-      start.wide_whole_tokens <= task.tokens_left) {
+  const uint32_t classes = node.classes();
+  if (node.height < start.wide_run && start.wide_whole_tokens <= task.tokens_left &&
+      (classes & TokenTrie::kAsciiClasses & start.wide_outside) == 0) {
     if (start.wide_tokens <= task.tokens_left) {
       take(task, trie.tokens_of_subtree(node_index), start.wide_tokens);
     } else {
-      take(task, {}, start.wide_whole_tokens);
-      take_run(task, node_index, from, {.fits = kAllFit});
+      take_all_but_cuts(task, node_index, from);
     }
     return true;
   }
-  if (start.chain == 0 || (classes & start.chain_outside) != 0) return false;
-  if (sets_.size() + TokenTrie::kTokenBytesMax > StackSets::kSetsMax) return false;  // numbers must stay good
-  if (!find_sizes(task, from, node.height + uint32_t{1}) && trie.cut_in_subtree(node_index).empty()) {
-    drop(task, trie.tokens_of_subtree(node_index));
-    return true;
-  }
-  const std::string_view before = trie.token_bytes(trie.tokens()[node.tokens_first]).substr(0, node.depth - size_t{1});
-  take_run(task, node_index, from, {.fits = chain_fits_, .before = TokenTrie::characters_in(before)});
+  if (!start.run_exact || (classes & start.exact_outside) != 0) return false;
+  take_run(task, node_index, from);
   return true;
 }
 
 WalkEnd TrieWalk::walk(Task& task, uint32_t top) {
   const TokenTrie& trie = task.tables.trie();
-  const uint32_t left = task.tokens_left;
   const uint32_t end = trie.node(top).subtree_end;
   const uint32_t base = trie.node(top).depth;
-  for (uint32_t i = top + 1; i < end; ++task.nodes) {
+  for (uint32_t i = top + 1; i < end;) {
     const TokenTrie::Node& node = trie.node(i);
     const uint32_t depth = node.depth - base;
     if (sets_.size() >= StackSets::kSetsMax) make_room(depth - 1);
-    const StackSets::Set& from = sets_[path_[depth - 1]];
-    if (from.tokens_to_end > left && (classes_of(node) & from.hold_classes) == 0) {
-      drop(task, trie.tokens_of_subtree(i));
-      i = node.subtree_end;
-      continue;
-    }
-    if (decide_run(task, i, path_[depth - 1])) {
-      i = node.subtree_end;
-      continue;
-    }
-    const uint32_t set = sets_.next(task.tables, task.frames, path_[depth - 1], node.byte);
-    if (set == StackSets::kDead) {
-      drop(task, trie.tokens_of_subtree(i));
-      i = node.subtree_end;
-      continue;
+    if (node.height == 0) {
+      i = walk_leaves(task, i, path_[depth - 1]);
+    } else {
+      ++task.nodes;
+      i = decide_subtree(task, i, path_[depth - 1]) ? node.subtree_end : walk_node(task, i, depth);
     }
     if (const WalkEnd state = state_of(task); state != WalkEnd::whole) return state;
-    path_[depth] = set;
-    const StackSets::Set& place = sets_[set];
-    if (node.height <= place.run && (node.classes_below & place.run_outside) == 0 && place.run_tokens <= left) {
-      take(task, trie.tokens_of_subtree(i), place.run_tokens);
-      i = node.subtree_end;
-      continue;
-    }
-    if (place.tokens_to_end <= left) {
-      take(task, trie.tokens_at(i), place.tokens_to_end);
-    } else {
-      drop(task, trie.tokens_at(i));
-    }
-    if (task.result.wants_ends && place.can_end && node.height > 0) keep_end(task, i);
-    ++i;
   }
   return state_of(task);
+}
+
+// Nodes without children, as many as lie side by side: half of all. The next node. Few branches: what comes next is hard
+// to guess.
+uint32_t TrieWalk::walk_leaves(Task& task, uint32_t first, uint32_t from) {
+  const TokenTrie& trie = task.tables.trie();
+  const bool setting = task.marking == Marking::set;
+  const uint8_t depth = trie.node(first).depth;
+  uint32_t most = task.result.tokens_to_end_max;
+  uint32_t i = first;
+  do {
+    const uint32_t set = sets_.next(task.tables, task.frames, from, trie.node(i).byte);
+    const uint32_t cost = set == StackSets::kDead ? kCostNever : sets_.tokens_to_end(set);
+    const uint64_t fits = cost <= task.tokens_left ? 1 : 0;
+    most = std::max(most, fits != 0 ? cost : 0);
+    for (const int32_t token : trie.tokens_at(i)) {
+      const auto bit = static_cast<uint32_t>(token);
+      uint64_t& word = task.words[bit / 64];
+      word = setting ? word | fits << (bit % 64) : word & ~((fits ^ 1) << (bit % 64));
+    }
+    ++i;
+  } while (trie.node(i).depth == depth && trie.node(i).height == 0);
+  task.result.tokens_to_end_max = most;
+  task.nodes += i - first;
+  return i;
+}
+
+// A node with children. The next one to look at.
+uint32_t TrieWalk::walk_node(Task& task, uint32_t node_index, uint32_t depth) {
+  const TokenTrie& trie = task.tables.trie();
+  const TokenTrie::Node& node = trie.node(node_index);
+  const uint32_t set = sets_.next(task.tables, task.frames, path_[depth - 1], node.byte);
+  if (set == StackSets::kDead) {
+    drop(task, trie.tokens_of_subtree(node_index));
+    return node.subtree_end;
+  }
+  path_[depth] = set;
+  const StackSets::Set& place = sets_[set];
+  if (node.height <= place.run && (node.classes_below & place.run_outside) == 0 &&
+      place.run_tokens <= task.tokens_left) {
+    take(task, trie.tokens_of_subtree(node_index), place.run_tokens);
+    return node.subtree_end;
+  }
+  if (place.tokens_to_end <= task.tokens_left) {
+    take(task, trie.tokens_at(node_index), place.tokens_to_end);
+  } else {
+    drop(task, trie.tokens_at(node_index));
+  }
+  if (task.result.wants_ends && place.can_end) keep_end(task, node_index);
+  return node_index + 1;
+}
+
+// Whether what is known of the set before the node decides on the node and all below it.
+bool TrieWalk::decide_subtree(Task& task, uint32_t node_index, uint32_t set) {
+  const TokenTrie& trie = task.tables.trie();
+  const TokenTrie::Node& node = trie.node(node_index);
+  const StackSets::Set& from = sets_[set];
+  if (from.tokens_to_end > task.tokens_left && (node.classes() & from.hold_classes) == 0) {
+    drop(task, trie.tokens_of_subtree(node_index));
+    return true;
+  }
+  return node.whole && decide_run(task, node_index, set);
 }
 
 }  // namespace tandem::engine

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/grammar/matcher_sets.h"
@@ -70,15 +71,26 @@ class TrieWalk {
   static void take(const Task& task, std::span<const int32_t> tokens, uint32_t tokens_to_end);
   static void drop(const Task& task, std::span<const int32_t> tokens);
   static void keep_end(const Task& task, uint32_t node);
-  [[nodiscard]] bool decide_run(Task& task, uint32_t node, uint32_t from);
-  // Which tokens fit, by the number of their characters behind `before`.
-  struct Sizes {
-    std::span<const uint8_t> fits;  // 0 or 1, for each number up to 255
-    uint32_t before = 0;
+  // An exact run, by characters.
+  struct Run {
+    uint32_t state = UINT32_MAX;
+    uint32_t tokens_left = 0;  // behind the frame
+    uint32_t count = 0;        // of characters that were looked at
+    uint32_t tokens_to_end_max = 0;
+    // [c]: a token may be so many characters long.
+    std::array<uint8_t, TokenTrie::kTokenBytesMax + 1> fits{};
+    // The same of tokens that cut the last one, where that is known.
+    std::array<uint8_t, TokenTrie::kTokenBytesMax + 1> cut_fits{};
   };
-  void take_run(Task& task, uint32_t node, uint32_t from, const Sizes& sizes);
-  void take_sized(const Task& task, uint32_t first, uint32_t end, const Sizes& sizes) const;
-  [[nodiscard]] bool find_sizes(Task& task, uint32_t from, uint32_t characters);
+  uint32_t walk_leaves(Task& task, uint32_t first, uint32_t from);
+  uint32_t walk_node(Task& task, uint32_t node, uint32_t depth);
+  [[nodiscard]] bool decide_subtree(Task& task, uint32_t node, uint32_t set);
+  [[nodiscard]] bool decide_run(Task& task, uint32_t node, uint32_t from);
+  void follow_run(const Task& task, uint32_t from, uint32_t count);
+  void take_run(Task& task, uint32_t node, uint32_t from);
+  void take_all_but_cuts(Task& task, uint32_t node, uint32_t from);
+  void take_by_length(const Task& task, uint32_t first, uint32_t end, uint32_t before) const;
+  [[nodiscard]] bool takes_token(Task& task, uint32_t set, std::string_view bytes);
   [[nodiscard]] WalkEnd state_of(const Task& task) const;
   [[nodiscard]] bool allows_most(uint32_t tokens_left) const;
   void make_room(uint32_t depth);
@@ -86,12 +98,7 @@ class TrieWalk {
   StackSets sets_;
   std::vector<uint64_t> words_;
   std::vector<uint32_t> path_;  // the set at each depth below the top node
-  // What find_sizes() found last, in one walk: behind chain_known_ characters of the set's chain.
-  uint32_t chain_from_ = StackSets::kDead;
-  uint32_t chain_at_ = StackSets::kDead;
-  uint32_t chain_known_ = 0;
-  uint32_t chain_fit_first_ = 0;
-  std::array<uint8_t, 256> chain_fits_{};
+  Run run_;  // the last one that was followed
 };
 
 }  // namespace tandem::engine

@@ -44,6 +44,10 @@ constexpr std::array<uint8_t, 256> make_classes() {
   range(0xC2, 0xDF, 26);
   range(0xE0, 0xEF, 27);
   range(0xF0, 0xF4, 28);
+  // Leads of what patterns leave out: white space and the ends of lines.
+  classes[0xC2] = 29;
+  classes[0xE2] = 30;
+  classes[0xE0] = classes[0xE1] = classes[0xE3] = classes[0xEF] = 31;
   range(0xF5, 0xFF, 25);
   return classes;
 }
@@ -136,7 +140,8 @@ void TokenTrie::add_nodes(std::span<const int32_t> sorted) {
     for (size_t depth = common; depth < token.size(); ++depth) {
       nodes_.push_back({.tokens_first = t,
                         .byte = static_cast<uint8_t>(token[depth]),
-                        .depth = static_cast<uint8_t>(depth + 1)});
+                        .depth = static_cast<uint8_t>(depth + 1),
+                        .byte_class = static_cast<uint8_t>(class_of(static_cast<uint8_t>(token[depth])))});
     }
     previous = token;
   }
@@ -160,7 +165,7 @@ void TokenTrie::close_nodes() {
     Node& parent = nodes_[parent_of[i]];
     parent.subtree_end = std::max(parent.subtree_end, node.subtree_end);
     parent.height = std::max<uint8_t>(parent.height, static_cast<uint8_t>(node.height + 1));
-    parent.classes_below |= node.classes_below | uint32_t{1} << class_of(node.byte);
+    parent.classes_below |= node.classes();
   }
 }
 
@@ -214,6 +219,7 @@ void TokenTrie::find_wide_nodes() {
 }
 
 std::span<const uint32_t> TokenTrie::cut_in_subtree(uint32_t i) const {
+  if ((nodes_[i].classes() & ~kAsciiClasses) == 0) return {};
   const auto first = std::ranges::lower_bound(cut_, nodes_[i].tokens_first);
   const auto last = std::ranges::lower_bound(cut_, nodes_[nodes_[i].subtree_end].tokens_first);
   return {first, last};

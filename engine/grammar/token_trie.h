@@ -39,6 +39,7 @@ class TokenTrie {
   static constexpr char kControlByte = '\xFF';  // never in UTF-8
   static constexpr size_t kTokenBytesMax = 255;
   static constexpr uint32_t kAsciiClasses = 0x00FF'FFFF;  // classes of bytes below 0x80
+  static constexpr uint32_t kLeadClasses = 0xFC00'0000;   // of bytes that begin a character of several
 
   struct Node {
     uint32_t subtree_end = 0;   // the first node behind the subtree
@@ -47,10 +48,13 @@ class TokenTrie {
     uint8_t byte = 0;
     uint8_t depth = 0;          // bytes up to and with this node
     uint8_t height = 0;         // most bytes below this node
+    uint8_t byte_class = 0;
     // Starts a UTF-8 character, and from here on all bytes of the subtree are well-formed, but that the last
     // character of a token may be cut.
     bool whole = false;
     bool wide = false;  // whole, and that character has several bytes
+    // Of its byte and all below it.
+    [[nodiscard]] uint32_t classes() const { return classes_below | uint32_t{1} << byte_class; }
   };
 
   [[nodiscard]] static TokenTrie from_tokenizer(const Tokenizer& tokenizer,
