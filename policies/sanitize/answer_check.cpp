@@ -38,23 +38,33 @@ bool call_was_forced(const Json& request) {
   return choice->is_object() || (choice->is_string() && choice->as_string() == "required");
 }
 
+// A second request, and what its answer is limited to: repaired once more, it does not tell what the client asked for.
+struct SecondTry {
+  Json send;
+  std::optional<int64_t> answer_tokens_max;
+};
+
+SecondTry the_same(const Sanitized& sanitized) {
+  return {sanitized.send, sanitized.duties.requested_max_tokens};
+}
+
 // The client's request once more, with one wish changed; its repair is the sanitizer's work again.
-std::optional<Json> again(const AnswerContext& context, Json request) {
+std::optional<SecondTry> again(const AnswerContext& context, Json request) {
   SanitizeOutcome outcome =
       sanitize(std::move(request), context.profile, context.target, context.settings);
   Sanitized* sanitized = std::get_if<Sanitized>(&outcome);
   if (sanitized == nullptr) return std::nullopt;
-  return std::move(sanitized->send);
+  return SecondTry{std::move(sanitized->send), sanitized->duties.requested_max_tokens};
 }
 
-std::optional<Json> without_thinking(const AnswerContext& context) {
+std::optional<SecondTry> without_thinking(const AnswerContext& context) {
   Json request = context.request;
   request.set("enable_thinking", Json(false));
   return again(context, std::move(request));
 }
 
-std::optional<Json> with_schema_only(const AnswerContext& context) {
-  if (!context.sanitized.duties.retry_with_schema_without_tools) return context.sanitized.send;
+std::optional<SecondTry> with_schema_only(const AnswerContext& context) {
+  if (!context.sanitized.duties.retry_with_schema_without_tools) return the_same(context.sanitized);
   Json request = context.request;
   for (const char* key : {"tools", "tool_choice", "parallel_tool_calls"}) request.erase(key);
   return again(context, std::move(request));
@@ -64,11 +74,12 @@ void warn(AnswerVerdict& verdict, int rule, const char* code, const char* detail
   verdict.warnings.push_back({rule, {}, code, detail});
 }
 
-void retry(AnswerVerdict& verdict, int rule, std::optional<Json> request) {
-  if (!request.has_value()) return;
+void retry(AnswerVerdict& verdict, int rule, std::optional<SecondTry> second) {
+  if (!second.has_value()) return;
   verdict.action = AnswerAction::retry_once;
   verdict.retry_rule = rule;
-  verdict.retry = std::move(request);
+  verdict.retry = std::move(second->send);
+  verdict.retry_answer_tokens_max = second->answer_tokens_max;
 }
 
 // R23. True when the answer was nothing but thoughts, and the verdict is complete.
@@ -125,7 +136,7 @@ void check_language(const AnswerContext& context, const FinishedAnswer& answer, 
   if (!note.has_value()) return;
   verdict.warnings.push_back(*note);
   if (!can_retry || answer.has_calls || answer.finish == "length") return;
-  if (language_may_be_asked_again(context)) retry(verdict, 28, context.sanitized.send);
+  if (language_may_be_asked_again(context)) retry(verdict, 28, the_same(context.sanitized));
 }
 
 AnswerVerdict check_answer(const AnswerContext& context, const FinishedAnswer& answer) {

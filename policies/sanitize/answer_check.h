@@ -33,6 +33,8 @@ struct AnswerVerdict {
   std::optional<std::string> content;
   // retry_once: the whole second request.
   std::optional<Json> retry;
+  // R20: its answer is limited to this, apart from its thoughts.
+  std::optional<int64_t> retry_answer_tokens_max;
   int retry_rule = 0;  // that wants it
   std::vector<ReceiptEntry> warnings;
   bool empty_after_reasoning = false;  // counts empty_content_after_reasoning

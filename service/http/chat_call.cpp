@@ -267,9 +267,16 @@ std::variant<ChatTry, wire::ApiError> ChatCaller::prepare() {
   return prepared;
 }
 
-std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(const Json& retry,
+std::variant<ChatTry, wire::ApiError> ChatCaller::prepare_retry(const policies::AnswerVerdict& verdict,
                                                                 SteadyTime deadline) const {
-  return prepare_request(retry, std::min(prepare_deadline(), deadline));
+  auto prepared = prepare_request(*verdict.retry, std::min(prepare_deadline(), deadline));
+  auto* attempt = std::get_if<ChatTry>(&prepared);
+  if (attempt == nullptr || !verdict.retry_answer_tokens_max.has_value()) return prepared;
+  // The request is a repaired one, with room for thoughts in its limit.
+  const int64_t limit = std::min(*verdict.retry_answer_tokens_max, attempt->submit.max_tokens);
+  attempt->sanitized.duties.requested_max_tokens = limit;
+  if (attempt->sanitized.thinking && !rules_.settings.off[22]) attempt->submit.answer_tokens_reserved = limit;
+  return prepared;
 }
 
 policies::AnswerContext ChatCaller::context_of(const Sanitized& sanitized, bool is_retry) const {

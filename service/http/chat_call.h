@@ -42,8 +42,8 @@ class ChatCaller {
   // The first try. Lets go of the fields of the request that nobody reads: the rest lives as long as
   // its answer, outside of what bodies may take.
   [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare();
-  // `retry`: a verdict's. An error leaves the first answer as it was.
-  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(const Json& retry,
+  // What the verdict wants to be asked once more. An error leaves the first answer as it was.
+  [[nodiscard]] std::variant<ChatTry, wire::ApiError> prepare_retry(const policies::AnswerVerdict& verdict,
                                                                     SteadyTime deadline) const;
   // What becomes of the answer to `sanitized`; content of a stream is out and stays (R28).
   [[nodiscard]] policies::AnswerVerdict check(const policies::Sanitized& sanitized,

@@ -190,7 +190,7 @@ bool RepairedRun::try_again(size_t index, const AnswerVerdict& verdict, const Fi
     receipt_->add({{rule, {}, "retry_failed", std::move(why)}});
     return false;
   };
-  auto prepared = caller_.prepare_retry(*verdict.retry, options_.deadline);
+  auto prepared = caller_.prepare_retry(verdict, options_.deadline);
   if (const auto* error = std::get_if<wire::ApiError>(&prepared)) return failed(error->message);
   auto& attempt = std::get<ChatTry>(prepared);
   auto sanitized = std::make_unique<policies::Sanitized>(std::move(attempt.sanitized));
