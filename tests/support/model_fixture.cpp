@@ -41,7 +41,9 @@ Result<std::unique_ptr<ModelFixture>> ModelFixture::make(GgufFile file,
   const auto shape = fixture->model->state_shape(options.context_tokens);
   const int64_t pages = tandem::engine::PagePool::pages_for_tokens(kv_tokens);
   TRY_ASSIGN(fixture->store,
-             StateStore::create(fixture->ledger, shape, pages * shape.page_bytes));
+             StateStore::create(fixture->ledger, shape, pages * shape.page_bytes,
+                                tandem::engine::kExtentBytesDefault,
+                                tandem::engine::Commit::at_first_use, options.prefixes));
   tandem::kernels::ComputeOptions compute = {
       .threads = options.threads,
       .isa = tandem::kernels::Isa::portable,

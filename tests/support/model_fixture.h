@@ -25,6 +25,7 @@ struct ModelFixtureOptions {
   int64_t rows_max = 512;
   int64_t logit_rows_max = 16;
   std::optional<tandem::kernels::Isa> isa;  // else isa_choose()
+  tandem::engine::PrefixOptions prefixes;
 };
 
 class ModelFixture {
