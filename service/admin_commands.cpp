@@ -115,6 +115,11 @@ Result<Json> AdminCommands::run(const std::string& command, const Json& request,
     return list_incidents(services_.incidents, services_.clock, request);
   }
   if (command == "incident.ack") return acknowledge_incident(services_.incidents, request);
+  if (command == "canary.show") return services_.canary.show();
+  if (command == "canary.run") {
+    TRY(services_.canary.run());
+    return services_.canary.show();
+  }
   if (command == "config.show") return config_show();
   if (command.starts_with("budget.")) return budget(command, request, peer);
   if (command == "plan.facts") {

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "service/admin_server.h"
 #include "service/budget_keeper.h"
+#include "service/canary.h"
 #include "service/config.h"
 #include "service/incident_keeper.h"
 #include "service/key_ring.h"
@@ -30,6 +31,7 @@ class AdminCommands {
     Store& store;
     BudgetKeeper& budgets;
     IncidentKeeper& incidents;
+    Canary& canary;
     std::string address;                      // "http://127.0.0.1:8080"
     std::function<Pressure()> pressure;       // of the host's memory
     std::function<int64_t()> active_answers;  // of the HTTP layer

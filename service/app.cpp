@@ -20,6 +20,7 @@
 #include "service/admin_server.h"
 #include "service/atomic_file.h"
 #include "service/budget_target.h"
+#include "service/canary.h"
 #include "service/control_page.h"
 #include "service/engine_binary.h"
 #include "service/guard_watch.h"
@@ -116,6 +117,7 @@ class App {
   Result<void> resolve_budgets();
   Result<void> build_models();
   Result<void> open_watch();
+  void make_canary();
   Result<void> open_host();
   Result<void> start_http();
   Result<void> start_admin();
@@ -141,6 +143,7 @@ class App {
   std::unique_ptr<SupervisorBudgets> budget_target_;
   std::unique_ptr<BudgetKeeper> budgets_;
   std::unique_ptr<GuardWatch> watch_;
+  std::unique_ptr<Canary> canary_;
   std::unique_ptr<IncidentWatch> incident_watch_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
@@ -156,12 +159,14 @@ Result<void> App::start() {
   TRY(resolve_budgets());
   TRY(build_models());
   TRY(open_watch());
+  make_canary();
   TRY(start_http());
   TRY(start_admin());
   watch_->start();  // a host in trouble is known before an engine starts
   supervisor_->start();
   budgets_->start();
   incident_watch_->start();
+  canary_->start();
   log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
   return {};
 }
@@ -226,6 +231,7 @@ Result<void> App::build_models() {
                                                                 .describe = ask_engine,
                                                                 .host = [this] { return read_host_facts(config_.memory); },
                                                                 .held = held_bytes,
+                                                                .check_change = [this] { return canary_->check_change(); },
                                                                 .frozen = [this] { return frozen_text(watch_->pressure()); }},
                                             budgets_at_start_);
   std::vector<std::string> names{config_.default_model.name};
@@ -264,6 +270,13 @@ Result<void> App::open_watch() {
   TRY_ASSIGN(watch_, GuardWatch::open(std::move(options), clock_, *supervisor_, metrics_,
                                       *incidents_));
   return {};
+}
+
+void App::make_canary() {
+  const CanaryConfig& canary = config_.canary;
+  canary_ = std::make_unique<Canary>(
+      Canary::Options{.on = canary.mode == "on", .every = canary.every, .loss_percent = canary.loss_percent},
+      *supervisor_, *store_, *incidents_, clock_, [this] { return watch_->pressure(); });
 }
 
 Result<void> App::open_host() {
@@ -335,6 +348,7 @@ Result<void> App::start_admin() {
       .store = *store_,
       .budgets = *budgets_,
       .incidents = *incidents_,
+      .canary = *canary_,
       .address = address_,
       .pressure = [this] { return watch_->pressure(); },
       .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
@@ -387,6 +401,7 @@ void App::stop() {
   incident_watch_.reset();
   supervisor_->stop(config_.engines.outlive);
   budgets_->stop();  // a restart that it waits for has ended with the supervisor
+  canary_->stop();
   watch_->stop(config_.engines.outlive);  // last: the guard watches over the stop too
   admin_->stop();
   const auto flushed = store_->flush();

@@ -361,10 +361,38 @@ Result<Json> BudgetKeeper::carry_out(const BudgetOrder& order) {
   log::info("budget of model " + record.model + ": " + change + " (" + how + ", by " + record.who +
             (record.forced ? ", forced" : "") + "): " + record.text);
   out.set("applied", true).set("how", how).set("id", record.id).set("pending", applied.pending);
-  if (how != "restart") return out;
-  say("restarts the model in order");
-  const auto restarted = parts_.target.restart(role);
-  return out.set("restart_error", restarted.ok() ? Json() : Json(restarted.error().message));
+  if (how == "restart") {
+    say("restarts the model in order");
+    const auto restarted = parts_.target.restart(role);
+    out.set("restart_error", restarted.ok() ? Json() : Json(restarted.error().message));
+    if (!restarted.ok()) return out;
+  }
+  if (how != "next_load") TRY(check_neighbour(role, record, exchange, out));
+  return out;
+}
+
+Result<void> BudgetKeeper::check_neighbour(Role role, const BudgetRecord& made,
+                                           const budget::KvExchange& exchange, Json& out) {
+  if (parts_.check_change == nullptr || !moves_memory(made.before.values, made.after.values)) return {};
+  say("asks the canary what the default model loses");
+  const std::string loss = parts_.check_change();
+  out.set("neighbour", loss).set("rolled_back", false);
+  if (loss.empty()) return {};
+  log::warning("budget of model " + made.model + ": " + loss);
+  if (made.forced) return {};  // somebody wanted it against advice
+  BudgetRecord back = made;
+  back.id = 0;
+  back.at_unix_s = parts_.clock.unix_seconds();
+  std::swap(back.before, back.after);
+  back.act = BudgetAct::undo;
+  back.undoes = made.id;
+  back.text = "taken back: " + loss;
+  budget::KvExchange reverse = exchange;
+  std::swap(reverse.kv_before, reverse.kv_after);
+  TRY_ASSIGN(const Applied applied, apply(role, back, reverse));
+  if (applied.how == "restart") TRY(parts_.target.restart(role));
+  out.set("rolled_back", true).set("applied", false).set("why", back.text);
+  return {};
 }
 
 }  // namespace tandem::service

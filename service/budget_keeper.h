@@ -92,6 +92,8 @@ class BudgetKeeper {
     Describer describe;
     std::function<Result<budget::HostFacts>()> host;
     std::function<int64_t(int64_t pid)> held;
+    // Why a change that was made must not stay (service/canary.h); empty: nothing. None: nobody is asked.
+    std::function<std::string()> check_change = nullptr;
     // Why no budget may grow now (the guard's level); empty when it may.
     std::function<std::string()> frozen;
   };
@@ -154,6 +156,9 @@ class BudgetKeeper {
   [[nodiscard]] BoxFacts facts_with(Role role, const ModelBudget& budget, BoxFacts facts) const;
   Result<BudgetRecord> wanted(const BudgetOrder& order) const;
   Result<Planned> plan_change(Role role, const BudgetRecord& record) const;
+  // Takes a change back that the default model pays for; what `out` says of it.
+  Result<void> check_neighbour(Role role, const BudgetRecord& made, const budget::KvExchange& exchange,
+                               Json& out);
   Result<Applied> apply(Role role, BudgetRecord& record, const budget::KvExchange& exchange);
 
   const Parts parts_;

@@ -83,6 +83,13 @@ struct GuardConfig {
   std::string watchdog;
 };
 
+// The measure of what the default model loses to its neighbour (docs/cotenancy.md).
+struct CanaryConfig {
+  std::string mode = "on";
+  Duration every = std::chrono::hours(1);
+  int64_t loss_percent = 10;
+};
+
 // The rules of docs/sanitizer.md, for all models.
 struct SanitizerConfig {
   std::vector<std::string> off;
@@ -131,6 +138,7 @@ struct Config {
   EnginesConfig engines;
   MemoryConfig memory;
   GuardConfig guard;
+  CanaryConfig canary;
   SanitizerConfig sanitizer;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;

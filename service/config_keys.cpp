@@ -15,6 +15,7 @@ using enum ValueKind;
 constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
 constexpr std::string_view kGuards = "auto|child|unit|off";
+constexpr std::string_view kCanaryModes = "on|off";
 constexpr std::string_view kYesNo = "auto|yes|no";
 constexpr std::string_view kLoads = "auto|direct|mapped";
 constexpr std::string_view kFamilies =
@@ -158,6 +159,22 @@ std::span<const ConfigKey<GuardConfig>> guard_keys() {
       {"watchdog", &G::watchdog, path,
        "hardware watchdog that a child feeds, such as /dev/watchdog: the host is reset when the guard "
        "hangs; empty: none"},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<CanaryConfig>> canary_keys() {
+  using C = CanaryConfig;
+  static const auto keys = std::to_array<ConfigKey<C>>({
+      {"mode", &C::mode, word,
+       "on: a short decode on the default model is timed after loads, changes of budgets, and from time to "
+       "time, while nobody asks anything (docs/cotenancy.md); off: only when tandemctl canary run asks for it",
+       0, 0, kCanaryModes},
+      {"every", &C::every, duration, "time between two of them", 60 * kSecond, 366 * 24 * kHour},
+      {"loss_percent", &C::loss_percent, integer,
+       "speed that the default model may lose beside the idle optional model; more is an incident, and takes a "
+       "change of budgets back",
+       1, 90},
   });
   return keys;
 }

@@ -315,9 +315,9 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     if (key == "model") {
       read_models(node, reader, config);
     } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" && key != "guard" &&
-               key != "sanitizer") {
+               key != "canary" && key != "sanitizer") {
       reader.unknown(line_of(node), "", key,
-                     {"server", "limits", "engines", "memory", "guard", "sanitizer", "model"});
+                     {"server", "limits", "engines", "memory", "guard", "canary", "sanitizer", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
@@ -328,6 +328,8 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
       reader.section(*table, "memory", memory_keys(), config.memory);
     } else if (key == "guard") {
       reader.section(*table, "guard", guard_keys(), config.guard);
+    } else if (key == "canary") {
+      reader.section(*table, "canary", canary_keys(), config.canary);
     } else if (key == "sanitizer") {
       reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
     } else {

@@ -148,6 +148,7 @@ std::string config_to_toml(const Config& config) {
   append_section(out, "engines", engines_keys(), config.engines);
   append_section(out, "memory", memory_keys(), config.memory);
   append_section(out, "guard", guard_keys(), config.guard);
+  append_section(out, "canary", canary_keys(), config.canary);
   append_section(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_section(out, "model.default", model_keys(), config.default_model);
   if (config.optional_model.has_value()) {
@@ -168,6 +169,7 @@ Json config_to_json(const Config& config) {
   out.set("engines", section_json(engines_keys(), config.engines));
   out.set("memory", section_json(memory_keys(), config.memory));
   out.set("guard", section_json(guard_keys(), config.guard));
+  out.set("canary", section_json(canary_keys(), config.canary));
   out.set("sanitizer", section_json(sanitizer_keys(), config.sanitizer));
   out.set("model", std::move(models));
   return out;
@@ -192,6 +194,7 @@ std::string config_default_file() {
   append_commented(out, "engines", true, engines_keys(), config.engines);
   append_commented(out, "memory", true, memory_keys(), config.memory);
   append_commented(out, "guard", true, guard_keys(), config.guard);
+  append_commented(out, "canary", true, canary_keys(), config.canary);
   append_commented(out, "sanitizer", true, sanitizer_keys(), config.sanitizer);
   append_commented(out, "model.default", true, model_keys(), config.default_model);
   append_commented(out, "model.optional", false, model_keys(), *config.optional_model);
@@ -212,6 +215,7 @@ std::string config_reference_table() {
   append_table(out, "engines", engines_keys(), config.engines);
   append_table(out, "memory", memory_keys(), config.memory);
   append_table(out, "guard", guard_keys(), config.guard);
+  append_table(out, "canary", canary_keys(), config.canary);
   append_table(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_table(out, "model.default] and [model.optional", model_keys(), config.default_model);
   return out;

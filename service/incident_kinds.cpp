@@ -63,6 +63,9 @@ constexpr auto kTable = std::to_array<IncidentFacts>({
     {prefix_cache_no_hits, "prefix_cache_no_hits", warning,
      "The prefix cache is on, but many requests in a row found nothing in it.",
      "See whether every prompt begins with something of its own, such as the time; else give the model more kv or checkpoints, or set prefix_cache to \"off\" (docs/prefix-cache.md)."},
+    {default_slowed, "default_slowed", warning, "The default model is slower beside the idle optional model than it was alone.",
+     "See tandemctl canary show. Memory pressure: give the optional model less (tandemctl budget). Slow alone, too: look at clocks "
+     "and other processes."},
 });
 
 constexpr bool in_order() {
@@ -72,7 +75,7 @@ constexpr bool in_order() {
   return true;
 }
 static_assert(in_order(), "the table follows the enum");
-static_assert(kTable.size() == static_cast<size_t>(prefix_cache_no_hits) + 1, "a row for every kind");
+static_assert(kTable.size() == static_cast<size_t>(default_slowed) + 1, "a row for every kind");
 
 }  // namespace
 

@@ -39,6 +39,8 @@ enum class IncidentKind : uint8_t {
   disk_low,
   // Of what should save work and does not.
   prefix_cache_no_hits,
+  // Of the neighbour canary.
+  default_slowed,
 };
 
 enum class Severity : uint8_t { info, warning, error };

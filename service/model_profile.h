@@ -25,6 +25,8 @@ struct FoundProfile {
 struct TrialAnswer {
   std::string content;
   std::string reasoning;
+  int64_t tokens = 0;     // as the engine counted and timed them
+  int64_t decode_us = 0;  // first token to last
 };
 using AskModel =
     std::function<Result<TrialAnswer>(const protocol::PrepareChat& chat, protocol::Submit submit)>;

@@ -296,7 +296,11 @@ Result<TrialAnswer> Tenant::answer(const protocol::PrepareChat& chat, protocol::
     if (content != nullptr) {
       (content->reasoning ? answer.reasoning : answer.content) += content->text;
     }
-    if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) answer.content += finish->text;
+    if (const auto* finish = std::get_if<protocol::FinishEvent>(&body)) {
+      answer.content += finish->text;
+      answer.tokens = finish->usage.completion_tokens;
+      answer.decode_us = finish->timing.decode_us;
+    }
   }
   return answer;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "service/ctl/budget.h"
+#include "service/ctl/canary.h"
 #include "service/ctl/commands.h"
 #include "service/ctl/doctor.h"
 #include "service/ctl/incidents.h"
@@ -56,6 +57,9 @@ std::vector<Command> make_commands() {
         {budget_undo_flags().begin(), budget_undo_flags().end()}},
        run_budget_undo},
       {{"budget history", "", 0, 0, "the changes of budgets: who, when, what", {}}, run_budget_history},
+      {{"canary show", "", 0, 0, "what the default model loses to its neighbour, as measured", {}}, run_canary_show},
+      {{"canary run", "", 0, 0, "measure it now: beside the idle, the prompting and the decoding optional model", {no_wait}},
+       run_canary_run},
       {{"incidents", "", 0, 0, "what went wrong on this box, and what to do about it",
         {{"--open", "", "only what is still open"},
          {"--since", "TIME", "only what was open in the last TIME, such as 2h or 7d"},

@@ -92,6 +92,16 @@ constexpr auto kSteps = std::to_array<const char*>({
          updated_unix_s INTEGER NOT NULL,
          PRIMARY KEY (weights, engine_version, flags_hash, kernel, driver)
        ) STRICT)",
+    // 5: what the neighbour canary measured
+    R"(CREATE TABLE canary (
+         id INTEGER PRIMARY KEY AUTOINCREMENT,
+         weights TEXT NOT NULL,            -- of the default model
+         version TEXT NOT NULL,            -- of tandemd
+         cell TEXT NOT NULL,               -- what the optional model did
+         us_per_token INTEGER NOT NULL,
+         measured_unix_s INTEGER NOT NULL
+       ) STRICT;
+       CREATE INDEX canary_of_weights ON canary (weights, version, id))",
 });
 
 }  // namespace

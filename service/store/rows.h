@@ -90,4 +90,15 @@ struct LearnedRow {
   bool operator==(const LearnedRow&) const = default;
 };
 
+// One measure of the neighbour canary; newest first where there are many.
+struct CanaryRow {
+  std::string weights;  // of the default model
+  std::string version;  // of tandemd
+  std::string cell;     // name of a policies::CanaryCell
+  int64_t us_per_token = 0;
+  int64_t measured_unix_s = 0;
+
+  bool operator==(const CanaryRow&) const = default;
+};
+
 }  // namespace tandem::service

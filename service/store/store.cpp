@@ -290,6 +290,16 @@ Result<std::vector<BudgetChange>> Store::budget_history(const std::string& model
                                         [&](Writer& w) { return w.budgets.list(model, limit); });
 }
 
+Result<void> Store::add_canary(const CanaryRow& row) {
+  return ask<void>(Access::writes, [&](Writer& w) { return w.canary.add(w.database, row); });
+}
+
+Result<std::vector<CanaryRow>> Store::canary_history(const std::string& weights, const std::string& version,
+                                                     int64_t limit) {
+  return ask<std::vector<CanaryRow>>(Access::reads,
+                                     [&](Writer& w) { return w.canary.list(weights, version, limit); });
+}
+
 bool Store::put_learned(LearnedRow row) { return queue_.try_push(Job(std::move(row))); }
 
 Result<std::optional<LearnedNumbers>> Store::learned(const LearnedKey& key) {

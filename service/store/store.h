@@ -104,6 +104,11 @@ class Store final : public ResponseStore, public IncidentStore {
   // Of these weights under any other version, flags, kernel and driver; the latest first.
   Result<std::vector<LearnedRow>> learned_of_weights(const std::string& weights);
 
+  // On the disk when it returns.
+  Result<void> add_canary(const CanaryRow& row);
+  Result<std::vector<CanaryRow>> canary_history(const std::string& weights, const std::string& version,
+                                                int64_t limit);
+
   [[nodiscard]] const ResponseLimits& response_limits() const { return options_.responses; }
   [[nodiscard]] const Counters& counters() const { return counters_; }
   [[nodiscard]] StoreHealth health() const TANDEM_EXCLUDES(health_mutex_);

@@ -46,10 +46,12 @@ Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const Options& option
   TRY_ASSIGN(IncidentTable incidents, IncidentTable::open(database, options.incident_rows));
   TRY_ASSIGN(BudgetTable budgets, BudgetTable::open(database));
   TRY_ASSIGN(LearnedTable learned, LearnedTable::open(database));
+  TRY_ASSIGN(CanaryTable canary, CanaryTable::open(database));
   TRY_ASSIGN(Statements statements, prepare(database));
   return std::make_unique<Writer>(Writer{std::move(database), std::move(statements),
                                          std::move(responses), std::move(incidents),
-                                         std::move(budgets), std::move(learned)});
+                                         std::move(budgets), std::move(learned),
+                                         std::move(canary)});
 }
 
 Result<void> Store::Writer::write(const RequestRecord& r) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "service/store/budget_table.h"
+#include "service/store/canary_table.h"
 #include "service/store/database.h"
 #include "service/store/incident_table.h"
 #include "service/store/learned_table.h"
@@ -25,6 +26,7 @@ struct Store::Writer {
   IncidentTable incidents;
   BudgetTable budgets;
   LearnedTable learned;
+  CanaryTable canary;
   int64_t since_prune = 0;
 
   static Result<std::unique_ptr<Writer>> open(const Options& options);

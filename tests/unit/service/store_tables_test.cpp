@@ -202,7 +202,7 @@ TEST_CASE("a database of the last release is brought up to date without losing a
     auto database = Database::open(path);
     REQUIRE(database.ok());
     for (const char* sql : {"DROP TABLE incidents", "DROP TABLE budget_history",
-                            "DROP TABLE learned_numbers", "PRAGMA user_version=3"}) {
+                            "DROP TABLE learned_numbers", "DROP TABLE canary", "PRAGMA user_version=3"}) {
       REQUIRE(database->execute(sql).ok());
     }
   }
@@ -245,6 +245,24 @@ TEST_CASE("the recorder of the tests knows what is open") {
   sink.clear(IncidentKind::died, "qwen");
   CHECK_FALSE(recorder.open(IncidentKind::died, "qwen"));
   CHECK(recorder.events().at(0).numbers.find("signal")->as_integer() == 9);
+}
+
+TEST_CASE("measures of the canary are of weights and a version, newest first") {
+  const TempDir dir;
+  const CanaryRow first{.weights = "w", .version = "1", .cell = "alone", .us_per_token = 100, .measured_unix_s = 5};
+  const CanaryRow second{.weights = "w", .version = "1", .cell = "idle", .us_per_token = 110, .measured_unix_s = 6};
+  {
+    const auto store = open_store(dir);
+    REQUIRE(store->add_canary(first).ok());
+    REQUIRE(store->add_canary(second).ok());
+    REQUIRE(store->add_canary({.weights = "w", .version = "2", .cell = "idle"}).ok());
+  }
+  const auto store = open_store(dir);
+  const auto rows = store->canary_history("w", "1", 10);
+  REQUIRE(rows.ok());
+  CHECK(*rows == std::vector<CanaryRow>{second, first});
+  CHECK(store->canary_history("w", "1", 1)->size() == 1);
+  CHECK(store->canary_history("x", "1", 10)->empty());
 }
 
 }  // namespace
