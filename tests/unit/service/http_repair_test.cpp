@@ -415,37 +415,6 @@ TEST_CASE("repair: a first try that was cut does not cut the second") {
   CHECK(at(reply.json(), {"choices", "0", "finish_reason"}) == "stop");
 }
 
-TEST_CASE("repair: a second try is limited to what was asked, as the first") {
-  TestServer server;
-  ChatRules rules;
-  rules.profile = policies::family_profile("gpt-oss").value();
-  rules.settings.unavoidable_reasoning_reserve_tokens = 40;
-  FakeModel& model = server.models.first;
-  model.set_rules(rules);
-  model.script.thoughts = {"a"};
-  FakeScript second;
-  second.thoughts = {"b"};
-  second.tokens = {"one ", "two ", "three"};
-  model.next_scripts = {second};
-  std::string fields = R"("max_tokens":2)";
-  std::string messages = R"([{"role":"user","content":"hi"}])";
-  SECTION("R23: nothing but thoughts") { model.script.tokens = {"\n"}; }
-  SECTION("R31: not what the schema says") {
-    fields += R"(,"response_format":{"type":"json_object"})";
-    model.script.tokens = {"no"};
-  }
-  SECTION("R28: letters of another script") {
-    messages = "[{\"role\":\"user\",\"content\":\"\xEC\x82\xAC\xEC\x8B\xA4\"}]";
-    model.script.tokens = {"\xEC\x82\xAC\xE9\x99\x88"};
-  }
-  const Reply reply = ask(server, request("POST", kChat, body(fields, messages.c_str())));
-  CHECK(model.submitted.load() == 2);
-  CHECK(model.last_submit().max_tokens == 42);
-  CHECK(model.last_submit().answer_tokens_reserved == 2);
-  CHECK(at(reply.json(), {"choices", "0", "message", "content"}) == "one two ");
-  CHECK(at(reply.json(), {"choices", "0", "finish_reason"}) == "length");
-}
-
 TEST_CASE("repair: a format of text constrains nothing, also where R31 is off") {
   TestServer server;
   ChatRules rules = thinking_rules();
