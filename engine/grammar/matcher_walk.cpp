@@ -50,7 +50,7 @@ WalkEnd TrieWalk::run_below(const MatcherTables& tables, FrameStore& frames,
             .result = result,
             .nodes = 0,
             .steps_before = sets_.steps()};
-  run_.state = UINT32_MAX;
+  for (Run& run : runs_) run.state = UINT32_MAX;
   path_.resize(TokenTrie::kTokenBytesMax + 1);
   path_[0] = sets_.add(tables, frames, start);
   WalkEnd end = state_of(task);
@@ -93,38 +93,40 @@ WalkEnd TrieWalk::state_of(const Task& task) const {
   return steps > task.result.steps_left ? WalkEnd::out_of_steps : WalkEnd::whole;
 }
 
-// Fills in run_ for tokens of up to `count` characters.
-void TrieWalk::follow_run(const Task& task, uint32_t from, uint32_t count) {
+// The run from here for tokens of up to `count` characters.
+const TrieWalk::Run& TrieWalk::follow_run(const Task& task, uint32_t from, uint32_t count) {
   const StackSets::Set& start = sets_[from];
   const uint32_t frame = std::min(start.exact_frame_tokens, task.tokens_left);
   const uint32_t left = task.tokens_left - frame;
   const bool never = start.exact_frame_tokens > task.tokens_left;
-  if (run_.state == start.exact_state && run_.tokens_left == left && run_.count >= count && !never) return;
-  run_.state = never ? UINT32_MAX : start.exact_state;
-  run_.tokens_left = left;
-  run_.count = count;
-  run_.tokens_to_end_max = 0;
+  Run& run = runs_[start.exact_state % runs_.size()];
+  if (run.state == start.exact_state && run.tokens_left == left && run.count >= count && !never) return run;
+  run.state = never ? UINT32_MAX : start.exact_state;
+  run.tokens_left = left;
+  run.count = count;
+  run.tokens_to_end_max = 0;
   uint32_t state = start.exact_state;
   bool alive = !never;
   for (uint32_t i = 1; i <= count; ++i) {
     const MatcherTables::StateInfo& info = task.tables.info(state);
-    run_.cut_fits[i] = alive && info.exact_cut_tokens <= left ? 1 : 0;
-    if (run_.cut_fits[i] != 0) run_.tokens_to_end_max = std::max(run_.tokens_to_end_max, info.exact_cut_tokens);
+    run.cut_fits[i] = alive && info.exact_cut_tokens <= left ? 1 : 0;
+    if (run.cut_fits[i] != 0) run.tokens_to_end_max = std::max(run.tokens_to_end_max, info.exact_cut_tokens);
     const uint32_t next_tokens = task.tables.info(info.exact_next).tokens_to_end;
-    run_.fits[i] = alive && next_tokens <= left ? 1 : 0;
-    if (run_.fits[i] != 0) run_.tokens_to_end_max = std::max(run_.tokens_to_end_max, next_tokens);
+    run.fits[i] = alive && next_tokens <= left ? 1 : 0;
+    if (run.fits[i] != 0) run.tokens_to_end_max = std::max(run.tokens_to_end_max, next_tokens);
     alive = alive && !info.exact_last;
     state = info.exact_next;
   }
-  run_.tokens_to_end_max = add_costs(run_.tokens_to_end_max, frame);
+  run.tokens_to_end_max = add_costs(run.tokens_to_end_max, frame);
+  return run;
 }
 
 // Tokens [first, end), which have so many characters before the run.
-void TrieWalk::take_by_length(const Task& task, uint32_t first, uint32_t end, uint32_t before) const {
+void TrieWalk::take_by_length(const Task& task, const Run& run, uint32_t first, uint32_t end, uint32_t before) {
   const TokenTrie& trie = task.tables.trie();
   const bool setting = task.marking == Marking::set;
   for (uint32_t i = first; i < end; ++i) {  // no branch: what comes next is hard to guess
-    const uint64_t fits = run_.fits[trie.characters()[i] - before];
+    const uint64_t fits = run.fits[trie.characters()[i] - before];
     const auto bit = static_cast<uint32_t>(trie.tokens()[i]);
     uint64_t& word = task.words[bit / 64];
     word = setting ? word | fits << (bit % 64) : word & ~((fits ^ 1) << (bit % 64));
@@ -152,18 +154,18 @@ void TrieWalk::take_run(Task& task, uint32_t node_index, uint32_t from) {
   const uint32_t end = trie.node(node.subtree_end).tokens_first;
   const size_t depth = node.depth - size_t{1};
   const uint32_t before = TokenTrie::characters_in(trie.token_bytes(trie.tokens()[first]).substr(0, depth));
-  follow_run(task, from, node.height + uint32_t{1});
-  take(task, {}, run_.tokens_to_end_max);
+  const Run& run = follow_run(task, from, node.height + uint32_t{1});
+  take(task, {}, run.tokens_to_end_max);
   for (const uint32_t cut : trie.cut_in_subtree(node_index)) {
-    take_by_length(task, first, cut, before);
+    take_by_length(task, run, first, cut, before);
     first = cut + 1;
     const auto token = trie.tokens().subspan(cut, 1);
-    const bool takes = run_.cut_fits[trie.characters()[cut] - before] != 0 ||
+    const bool takes = run.cut_fits[trie.characters()[cut] - before] != 0 ||
                        takes_token(task, from, trie.token_bytes(token[0]).substr(depth));
     if (takes) take(task, token, 0);
     if (!takes) drop(task, token);
   }
-  take_by_length(task, first, end, before);
+  take_by_length(task, run, first, end, before);
   task.nodes += (end - node.tokens_first) / 8;  // they cost so much less
 }
 
@@ -230,11 +232,23 @@ uint32_t TrieWalk::walk_leaves(Task& task, uint32_t first, uint32_t from) {
   const TokenTrie& trie = task.tables.trie();
   const bool setting = task.marking == Marking::set;
   const uint8_t depth = trie.node(first).depth;
+  // By characters of a run without a look at the set that they lead to, which need not be made then.
+  const StackSets::Set& start = sets_[from];
+  uint32_t run_classes = 0;
+  uint32_t run_tokens = 0;
+  if (start.run_exact) {
+    const MatcherTables::StateInfo& info = task.tables.info(start.exact_state);
+    run_classes = ~start.exact_outside & TokenTrie::kAsciiClasses;
+    run_tokens = add_costs(task.tables.info(info.exact_next).tokens_to_end, start.exact_frame_tokens);
+  }
   uint32_t most = task.result.tokens_to_end_max;
   uint32_t i = first;
   do {
-    const uint32_t set = sets_.next(task.tables, task.frames, from, trie.node(i).byte);
-    const uint32_t cost = set == StackSets::kDead ? kCostNever : sets_.tokens_to_end(set);
+    uint32_t cost = run_tokens;
+    if ((run_classes >> trie.node(i).byte_class & 1) == 0) {
+      const uint32_t set = sets_.next(task.tables, task.frames, from, trie.node(i).byte);
+      cost = set == StackSets::kDead ? kCostNever : sets_.tokens_to_end(set);
+    }
     const uint64_t fits = cost <= task.tokens_left ? 1 : 0;
     most = std::max(most, fits != 0 ? cost : 0);
     for (const int32_t token : trie.tokens_at(i)) {

@@ -86,10 +86,10 @@ class TrieWalk {
   uint32_t walk_node(Task& task, uint32_t node, uint32_t depth);
   [[nodiscard]] bool decide_subtree(Task& task, uint32_t node, uint32_t set);
   [[nodiscard]] bool decide_run(Task& task, uint32_t node, uint32_t from);
-  void follow_run(const Task& task, uint32_t from, uint32_t count);
+  const Run& follow_run(const Task& task, uint32_t from, uint32_t count);
   void take_run(Task& task, uint32_t node, uint32_t from);
   void take_all_but_cuts(Task& task, uint32_t node, uint32_t from);
-  void take_by_length(const Task& task, uint32_t first, uint32_t end, uint32_t before) const;
+  static void take_by_length(const Task& task, const Run& run, uint32_t first, uint32_t end, uint32_t before);
   [[nodiscard]] bool takes_token(Task& task, uint32_t set, std::string_view bytes);
   [[nodiscard]] WalkEnd state_of(const Task& task) const;
   [[nodiscard]] bool allows_most(uint32_t tokens_left) const;
@@ -98,7 +98,7 @@ class TrieWalk {
   StackSets sets_;
   std::vector<uint64_t> words_;
   std::vector<uint32_t> path_;  // the set at each depth below the top node
-  Run run_;  // the last one that was followed
+  std::array<Run, 16> runs_;  // in one walk, by state: those that were followed last
 };
 
 }  // namespace tandem::engine
