@@ -84,6 +84,7 @@ struct World {
                             .describe = describe,
                             .host = [this] { return Result<budget::HostFacts>(host); },
                             .held = [this](int64_t pid) { return pid == 10 ? held_default : held_optional; },
+                            .check_change = [this] { return loss; },
                             .frozen = [this] { return frozen; }},
         start);
   }
@@ -118,6 +119,7 @@ struct World {
   int64_t held_default = 20 * kGib;
   int64_t held_optional = 16 * kGib;
   std::string frozen;
+  std::string loss;
   std::unique_ptr<BudgetKeeper> keeper;
 };
 
@@ -185,6 +187,22 @@ TEST_CASE("budget set: nothing grows while the host is short of memory, forced o
   CHECK(flag(world.set(6 * kGib).value(), "applied"));
   world.frozen.clear();
   CHECK(flag(world.set(10 * kGib).value(), "applied"));
+}
+
+TEST_CASE("budget set: a change that the default model pays for is taken back, a forced one is told of") {
+  World world;
+  world.loss = "the default model loses 34 %";
+  const Json result = world.set(10 * kGib).value();
+  CHECK(flag(result, "rolled_back"));
+  CHECK_FALSE(flag(result, "applied"));
+  CHECK(text(result, "why") == "taken back: the default model loses 34 %");
+  CHECK(world.kv() == 8 * kGib);
+  CHECK(world.book.records.size() == 2);  // the change, and what undid it
+  const Json forced = world.set(24 * kGib, std::nullopt, true).value();
+  CHECK(flag(forced, "applied"));
+  CHECK_FALSE(flag(forced, "rolled_back"));
+  CHECK(text(forced, "neighbour") == world.loss);
+  CHECK(world.kv() == 24 * kGib);
 }
 
 TEST_CASE("budget set: live first; the engine has it before it is kept, and admission follows") {
