@@ -103,6 +103,7 @@ Json Welcome::to_json() const {
                             {"model", model},
                             {"weights_hash", weights_hash},
                             {"config_hash", config_hash},
+                            {"lease_page", lease_page},
                             {"state", engine_state_name(state)}});
   if (facts) json.set("facts", facts->to_json());
   return json;
@@ -118,6 +119,7 @@ Result<Welcome> Welcome::from_json(const Json& json) {
   in.string("model", out.model);
   in.string("weights_hash", out.weights_hash);
   in.string("config_hash", out.config_hash);
+  in.optional_string("lease_page", out.lease_page);
   in.string("state", state);
   TRY(in.status());
   TRY_ASSIGN(out.state, engine_state_from(state));
@@ -335,6 +337,19 @@ constexpr StatsField kNewerStatsFields[] = {
     {"checkpoints", &Stats::checkpoints},
     {"checkpoints_max", &Stats::checkpoints_max},
     {"kv_pages_shared", &Stats::kv_pages_shared},
+    {"lease_units", &Stats::lease_units},
+    {"lease_served_us", &Stats::lease_served_us},
+    {"lease_waits", &Stats::lease_waits},
+    {"lease_wait_us_total", &Stats::lease_wait_us_total},
+    {"lease_hand_overs", &Stats::lease_hand_overs},
+    {"lease_broken", &Stats::lease_broken},
+    {"lease_bypassed", &Stats::lease_bypassed},
+    {"lease_overruns", &Stats::lease_overruns},
+    {"lease_wait_p50_us", &Stats::lease_wait_p50_us},
+    {"lease_wait_p99_us", &Stats::lease_wait_p99_us},
+    {"lease_quantum_us", &Stats::lease_quantum_us},
+    {"lease_solo_step_us", &Stats::lease_solo_step_us},
+    {"lease_error_permille", &Stats::lease_error_permille},
 };
 
 }  // namespace

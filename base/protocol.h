@@ -69,6 +69,7 @@ struct Welcome {
   std::string model;         // configured name
   std::string weights_hash;  // identity of the weights file(s)
   std::string config_hash;   // as given by --config-hash: a different one means an ordered stop
+  std::string lease_page;    // id of the lease page it maps; empty: none
   EngineState state = EngineState::loading;
   std::optional<ModelFacts> facts;  // set once ready
 
@@ -395,6 +396,20 @@ struct Stats {
   int64_t checkpoints = 0;           // kept now, and room for so many
   int64_t checkpoints_max = 0;
   int64_t kv_pages_shared = 0;       // of kv_pages_cached: running requests use them
+  // The device lease (docs/lease.md); all 0 without one.
+  int64_t lease_units = 0;           // counters
+  int64_t lease_served_us = 0;       // device time
+  int64_t lease_waits = 0;           // acquired after waiting, and
+  int64_t lease_wait_us_total = 0;   // for how long
+  int64_t lease_hand_overs = 0;      // inside steps
+  int64_t lease_broken = 0;          // of dead holders, by this engine
+  int64_t lease_bypassed = 0;        // of live holders, by this engine
+  int64_t lease_overruns = 0;        // of this engine, by the other one
+  int64_t lease_wait_p50_us = 0;     // of the last 1,024 waits
+  int64_t lease_wait_p99_us = 0;
+  int64_t lease_quantum_us = 0;      // in force
+  int64_t lease_solo_step_us = 0;    // device time of its usual decode step
+  int64_t lease_error_permille = 0;  // median error of predicted unit times
 
   [[nodiscard]] Json to_json() const;
   static Result<Stats> from_json(const Json& json);

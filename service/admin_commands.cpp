@@ -52,6 +52,23 @@ Json key_json(const StoredKey& key) {
   return out;
 }
 
+// Names and meanings: docs/formats/lease.md.
+Json lease_to_json(const protocol::Stats& stats) {
+  return Json::object({{"units", stats.lease_units},
+                       {"served_us", stats.lease_served_us},
+                       {"waits", stats.lease_waits},
+                       {"wait_us_total", stats.lease_wait_us_total},
+                       {"wait_p50_us", stats.lease_wait_p50_us},
+                       {"wait_p99_us", stats.lease_wait_p99_us},
+                       {"hand_overs", stats.lease_hand_overs},
+                       {"broken", stats.lease_broken},
+                       {"bypassed", stats.lease_bypassed},
+                       {"overruns", stats.lease_overruns},
+                       {"quantum_us", stats.lease_quantum_us},
+                       {"solo_step_us", stats.lease_solo_step_us},
+                       {"error_permille", stats.lease_error_permille}});
+}
+
 Json model_json(Tenant& tenant, bool with_facts) {
   ModelStatus status = tenant.status();
   Json out = Json::object();
@@ -86,6 +103,7 @@ Json model_json(Tenant& tenant, bool with_facts) {
         .set("anonymous_bytes", stats->anonymous_bytes)
         .set("kv_pages_total", stats->kv_pages_total)
         .set("kv_pages_free", stats->kv_pages_free);
+    if (stats->lease_quantum_us > 0) out.set("lease", lease_to_json(*stats));
     if (with_facts) out.set("stats", stats->to_json());
   }
   if (with_facts && status.facts.has_value()) {

@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "base/check.h"
+#include "base/lease/page.h"
 #include "base/log.h"
 #include "memory_budget/guard_page_file.h"
 #include "memory_budget/probe.h"
@@ -118,6 +119,7 @@ class App {
   Result<void> build_models();
   Result<void> open_watch();
   void make_canary();
+  Result<void> open_lease();
   Result<void> open_host();
   Result<void> start_http();
   Result<void> start_admin();
@@ -134,6 +136,7 @@ class App {
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<Launcher> launcher_;
   std::unique_ptr<ControlPage> page_;
+  LeasePageMapping lease_;  // none when the lease is off
   std::unique_ptr<StoreBook> book_;
   BudgetKeeper::Start budgets_at_start_;
   std::unique_ptr<HostView> host_;
@@ -210,6 +213,7 @@ Result<void> App::build_models() {
   launcher_ = config_.engines.launcher == "systemd" ? make_systemd_launcher(config_.engines.systemctl)
                                                     : make_child_launcher();
   TRY_ASSIGN(page_, ControlPage::open(config_.server.run_dir));
+  TRY(open_lease());
   TRY(open_host());
   learned_ = std::make_unique<LearnedBook>(*store_, clock_);
   learned_->open(config_.default_model);
@@ -221,7 +225,8 @@ Result<void> App::build_models() {
           .reclaimer = *reclaimer_,
           .incidents = *incidents_,
           .page = page_.get(),
-          .learned = learned_.get()},
+          .learned = learned_.get(),
+          .lease_id = lease_ ? lease_page_id(*lease_) : ""},
       [this] { on_models_changed(); });
   budget_target_ = std::make_unique<SupervisorBudgets>(*supervisor_, restart_limit(config_.engines));
   budgets_ = std::make_unique<BudgetKeeper>(BudgetKeeper::Parts{.configured = config_,
@@ -243,6 +248,15 @@ Result<void> App::build_models() {
                              .root = "",
                              .silence_limit = config_.engines.silence_deadline},
       *store_, *supervisor_, *incidents_, clock_);
+  return {};
+}
+
+// Engines read the rules at every turn, so they hold for running ones too.
+Result<void> App::open_lease() {
+  if (config_.lease.mode == "off") return {};
+  TRY_ASSIGN(lease_, make_lease_page(lease_page_path(config_.server.run_dir)));
+  lease_->floor_permille.store(config_.lease.floor_percent * 10);
+  lease_->quantum_ns.store(config_.lease.quantum_us * 1000);
   return {};
 }
 

@@ -90,6 +90,13 @@ struct CanaryConfig {
   int64_t loss_percent = 10;
 };
 
+// How two engines share the device (docs/lease.md).
+struct LeaseConfig {
+  std::string mode = "on";
+  int64_t quantum_us = 0;
+  int64_t floor_percent = 15;
+};
+
 // The rules of docs/sanitizer.md, for all models.
 struct SanitizerConfig {
   std::vector<std::string> off;
@@ -139,6 +146,7 @@ struct Config {
   MemoryConfig memory;
   GuardConfig guard;
   CanaryConfig canary;
+  LeaseConfig lease;
   SanitizerConfig sanitizer;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;

@@ -16,6 +16,7 @@ constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
 constexpr std::string_view kGuards = "auto|child|unit|off";
 constexpr std::string_view kCanaryModes = "on|off";
+constexpr std::string_view kOnOff = "on|off";
 constexpr std::string_view kYesNo = "auto|yes|no";
 constexpr std::string_view kLoads = "auto|direct|mapped";
 constexpr std::string_view kFamilies =
@@ -175,6 +176,22 @@ std::span<const ConfigKey<CanaryConfig>> canary_keys() {
        "speed that the default model may lose beside the idle optional model; more is an incident, and takes a "
        "change of budgets back",
        1, 90},
+  });
+  return keys;
+}
+
+std::span<const ConfigKey<LeaseConfig>> lease_keys() {
+  using L = LeaseConfig;
+  static const auto keys = std::to_array<ConfigKey<L>>({
+      {"mode", &L::mode, word,
+       "on: the two engines take turns on the device; off: they run at the same time, for comparisons", 0, 0,
+       kOnOff},
+      {"quantum_us", &L::quantum_us, integer,
+       "longest unit between two looks at whose turn it is, in microseconds; 0: a fifth of the default "
+       "model's usual step, at most 3000",
+       0, 1'000'000},
+      {"floor_percent", &L::floor_percent, integer,
+       "share of the device's time that the optional model has while both have work", 0, 50},
   });
   return keys;
 }

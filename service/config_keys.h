@@ -51,6 +51,7 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys();
 std::span<const ConfigKey<MemoryConfig>> memory_keys();
 std::span<const ConfigKey<CanaryConfig>> canary_keys();
 std::span<const ConfigKey<GuardConfig>> guard_keys();
+std::span<const ConfigKey<LeaseConfig>> lease_keys();
 std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys();
 std::span<const ConfigKey<ModelConfig>> model_keys();
 

@@ -128,6 +128,7 @@ class Reader {
     if (has(limits_keys())) return "limits";
     if (has(engines_keys())) return "engines";
     if (has(guard_keys())) return "guard";
+    if (has(lease_keys())) return "lease";
     if (has(sanitizer_keys())) return "sanitizer";
     return has(model_keys()) ? "model.default" : "";
   }
@@ -315,9 +316,9 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     if (key == "model") {
       read_models(node, reader, config);
     } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" && key != "guard" &&
-               key != "canary" && key != "sanitizer") {
+               key != "canary" && key != "lease" && key != "sanitizer") {
       reader.unknown(line_of(node), "", key,
-                     {"server", "limits", "engines", "memory", "guard", "canary", "sanitizer", "model"});
+                     {"server", "limits", "engines", "memory", "guard", "canary", "lease", "sanitizer", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
@@ -330,6 +331,8 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
       reader.section(*table, "guard", guard_keys(), config.guard);
     } else if (key == "canary") {
       reader.section(*table, "canary", canary_keys(), config.canary);
+    } else if (key == "lease") {
+      reader.section(*table, "lease", lease_keys(), config.lease);
     } else if (key == "sanitizer") {
       reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
     } else {

@@ -149,6 +149,7 @@ std::string config_to_toml(const Config& config) {
   append_section(out, "memory", memory_keys(), config.memory);
   append_section(out, "guard", guard_keys(), config.guard);
   append_section(out, "canary", canary_keys(), config.canary);
+  append_section(out, "lease", lease_keys(), config.lease);
   append_section(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_section(out, "model.default", model_keys(), config.default_model);
   if (config.optional_model.has_value()) {
@@ -170,6 +171,7 @@ Json config_to_json(const Config& config) {
   out.set("memory", section_json(memory_keys(), config.memory));
   out.set("guard", section_json(guard_keys(), config.guard));
   out.set("canary", section_json(canary_keys(), config.canary));
+  out.set("lease", section_json(lease_keys(), config.lease));
   out.set("sanitizer", section_json(sanitizer_keys(), config.sanitizer));
   out.set("model", std::move(models));
   return out;
@@ -195,6 +197,7 @@ std::string config_default_file() {
   append_commented(out, "memory", true, memory_keys(), config.memory);
   append_commented(out, "guard", true, guard_keys(), config.guard);
   append_commented(out, "canary", true, canary_keys(), config.canary);
+  append_commented(out, "lease", true, lease_keys(), config.lease);
   append_commented(out, "sanitizer", true, sanitizer_keys(), config.sanitizer);
   append_commented(out, "model.default", true, model_keys(), config.default_model);
   append_commented(out, "model.optional", false, model_keys(), *config.optional_model);
@@ -216,6 +219,7 @@ std::string config_reference_table() {
   append_table(out, "memory", memory_keys(), config.memory);
   append_table(out, "guard", guard_keys(), config.guard);
   append_table(out, "canary", canary_keys(), config.canary);
+  append_table(out, "lease", lease_keys(), config.lease);
   append_table(out, "sanitizer", sanitizer_keys(), config.sanitizer);
   append_table(out, "model.default] and [model.optional", model_keys(), config.default_model);
   return out;

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "base/lease/page.h"
 #include "base/log.h"
 #include "base/utf8.h"
 #include "service/sha256.h"
@@ -108,6 +109,10 @@ std::vector<std::string> EngineSlot::arguments(const budget::Profile& profile) c
         std::string("--drain-timeout"), std::to_string(drain_s), std::string("--log-level"),
         options_.log_level}) {
     out.push_back(argument);
+  }
+  if (!options_.lease_id.empty()) {
+    out.insert(out.end(), {"--lease", lease_page_path(options_.run_dir), "--role",
+                           budget::role_name(options_.role)});
   }
   return out;
 }
@@ -244,6 +249,9 @@ Result<void> EngineSlot::check_welcome(const protocol::Welcome& welcome) const {
   }
   if (welcome.config_hash != config_hash_) {
     return differs("configuration", welcome.config_hash, config_hash_);
+  }
+  if (welcome.lease_page != options_.lease_id) {
+    return differs("lease page", log::quoted(welcome.lease_page), log::quoted(options_.lease_id));
   }
   if (!record_.instance_id.empty() && welcome.instance_id != record_.instance_id) {
     return differs("instance", welcome.instance_id, record_.instance_id);

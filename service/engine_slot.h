@@ -33,6 +33,7 @@ struct SlotOptions {
   budget::Role role = budget::Role::default_model;
   std::string run_dir;
   std::string log_level;
+  std::string lease_id;  // of the lease page in run_dir; empty: engines run without one
 };
 
 // Asks a loaded engine what its chat template accepts, on a thread of its own; its answer comes back

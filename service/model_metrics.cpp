@@ -57,6 +57,27 @@ void refresh_prefixes(Metrics& metrics, const Labels& labels, const protocol::St
   set(metrics, "tandem_prefix_cache_on", "1 while prefixes are kept", labels, stats.prefix_cache_on);
 }
 
+// Names and meanings: docs/formats/lease.md.
+void refresh_lease(Metrics& metrics, const Labels& labels, const protocol::Stats& stats) {
+  if (stats.lease_quantum_us == 0) return;  // none
+  const auto counter = [&](const char* name, const char* help, int64_t value) {
+    metrics.counter(name, help, labels).set_total(value);
+  };
+  counter("tandem_lease_units_total", "Units that ran on the device", stats.lease_units);
+  counter("tandem_lease_served_us_total", "Device time", stats.lease_served_us);
+  counter("tandem_lease_waits_total", "Steps and units that waited for the device", stats.lease_waits);
+  counter("tandem_lease_wait_us_total", "Time that they waited", stats.lease_wait_us_total);
+  counter("tandem_lease_hand_overs_total", "Times that the device was handed over inside a step", stats.lease_hand_overs);
+  counter("tandem_lease_broken_total", "Leases of dead holders that were broken", stats.lease_broken);
+  counter("tandem_lease_bypassed_total", "Live holders that were bypassed", stats.lease_bypassed);
+  counter("tandem_lease_overruns_total", "Times that this model was bypassed", stats.lease_overruns);
+  set(metrics, "tandem_lease_wait_p50_us", "Median of the last waits", labels, stats.lease_wait_p50_us);
+  set(metrics, "tandem_lease_wait_p99_us", "99th percentile of the last waits", labels, stats.lease_wait_p99_us);
+  set(metrics, "tandem_lease_quantum_us", "Longest unit", labels, stats.lease_quantum_us);
+  set(metrics, "tandem_lease_solo_step_us", "Device time of the usual decode step", labels, stats.lease_solo_step_us);
+  set(metrics, "tandem_lease_error_permille", "Median error of predicted unit times", labels, stats.lease_error_permille);
+}
+
 void refresh_model(Metrics& metrics, Tenant& tenant) {
   const Labels labels{{"model_name", tenant.info().name}};
   const ModelStatus status = tenant.status();
@@ -68,6 +89,7 @@ void refresh_model(Metrics& metrics, Tenant& tenant) {
       running = stats->running;
       waiting = stats->waiting;
       refresh_engine(metrics, labels, *stats);
+      refresh_lease(metrics, labels, *stats);
       refresh_prefixes(metrics, labels, *stats);
     }
   }

@@ -20,13 +20,15 @@ constexpr auto kLongestWait = std::chrono::seconds(1);  // the heartbeat of the 
 constexpr auto kStatsEvery = std::chrono::seconds(10);
 constexpr auto kStatsLimit = std::chrono::seconds(2);
 
-SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role) {
+SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role,
+                         const std::string& lease_id) {
   return {.model = model,
           .engines = config.engines,
           .sanitizer = config.sanitizer,
           .role = role,
           .run_dir = config.server.run_dir,
-          .log_level = config.server.log_level};
+          .log_level = config.server.log_level,
+          .lease_id = lease_id};
 }
 
 }  // namespace
@@ -34,7 +36,7 @@ SlotOptions slot_options(const ModelConfig& model, const Config& config, Role ro
 Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
                        const Config& config, Role role, Launcher& launcher, const Clock& clock)
     : tenant(model, role, clock, *this),
-      slot(slot_options(model, config, role), tenant, launcher, *this, clock),
+      slot(slot_options(model, config, role, owner.lease_id_), tenant, launcher, *this, clock),
       owner_(owner),
       index_(index),
       model_(model),
@@ -129,6 +131,7 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
     : clock_(clock),
       launcher_(launcher),
       run_dir_(config.server.run_dir),
+      lease_id_(outside.lease_id),
       on_change_(std::move(on_change)),
       reclaimer_(outside.reclaimer),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {

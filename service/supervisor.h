@@ -35,6 +35,7 @@ class Supervisor final : public ModelDirectory {
     IncidentSink& incidents;
     ControlPage* page = nullptr;     // null: no guard is told of the engines
     LearnedBook* learned = nullptr;  // null: nothing is learned
+    std::string lease_id = "";       // of the lease page; empty: engines run without one
   };
   Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
              std::function<void()> on_change);
@@ -148,6 +149,7 @@ class Supervisor final : public ModelDirectory {
   const Clock& clock_;
   Launcher& launcher_;
   const std::string run_dir_;
+  const std::string lease_id_;
   const std::function<void()> on_change_;
   Reclaimer& reclaimer_;
   std::atomic<bool> draining_{false};

@@ -46,6 +46,7 @@ struct Execution {
   kernels::Compute& compute;
   Batch& batch;
   kernels::Activations head_activations;  // made by HeadInputOp, read by the head slices
+  kernels::Activations activations;       // made by the first part of a ProjectOp, read by all
 };
 
 // Where layer `slot` keeps its keys and values inside a page; its state inside a sequence's block.
@@ -65,7 +66,15 @@ kernels::GdnShape delta_shape(const ModelConfig& config);
 DeltaPlace delta_place(const ModelConfig& config, int64_t slot);
 int64_t recurrent_bytes(const ModelConfig& config);
 
-void execute(Execution& execution, const OperationBody& operation);
+// How far an operation can be cut: products by rows of their weights (all outputs together), attention
+// by rows of the batch, the rest not at all (1). Results do not depend on where it is cut.
+int64_t operation_extent(const Batch& batch, const OperationBody& operation);
+struct OperationPart {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+// Parts come in order, without gaps; the first one prepares what all share.
+void execute(Execution& execution, const OperationBody& operation, const OperationPart& part);
 OperationCost predict_cost(const ModelConfig& config, const Batch& batch,
                            const OperationBody& operation);
 

@@ -13,8 +13,8 @@ constexpr size_t kOutputsMax = 4;
 
 class CpuExecutor {
  public:
-  explicit CpuExecutor(Execution& execution)
-      : e_(execution), config_(execution.config), rows_(execution.batch.rows()) {}
+  CpuExecutor(Execution& execution, const OperationPart& part)
+      : e_(execution), config_(execution.config), rows_(execution.batch.rows()), part_(part) {}
 
   void operator()(const EmbedOp& op) const {
     kernels::embed_rows(e_.compute, {.table = op.table,
@@ -48,27 +48,42 @@ class CpuExecutor {
 
   void operator()(const ProjectOp& op) const {
     CHECK(!op.outputs.empty() && op.outputs.size() <= kOutputsMax);
+    if (part_.begin == 0) prepare_inputs(op);
     std::array<kernels::MatmulOutput, kOutputsMax> outputs;
-    int64_t block = 1;
-    for (size_t i = 0; i < op.outputs.size(); ++i) {
-      const Projection& projection = op.outputs[i];
-      outputs[i] = kernels::matmul_all_rows(
+    size_t count = 0;
+    int64_t first = 0;  // of this output in the extent
+    for (const Projection& projection : op.outputs) {
+      const int64_t rows = projection.weight.rows;
+      const int64_t begin = std::clamp<int64_t>(part_.begin - first, 0, rows);
+      const int64_t end = std::clamp<int64_t>(part_.end - first, 0, rows);
+      first += rows;
+      if (begin == end) continue;
+      kernels::MatmulOutput& output = outputs[count++];
+      output = kernels::matmul_all_rows(
           projection.weight, data(projection.out), stride(projection.out),
           projection.bias.empty() ? nullptr : projection.bias.data(), projection.accumulate);
+      output.row_begin = begin;
+      output.row_end = end;
+    }
+    kernels::matmul(e_.compute, e_.activations, std::span(outputs).first(count));
+  }
+
+  void prepare_inputs(const ProjectOp& op) const {
+    int64_t block = 1;
+    for (const Projection& projection : op.outputs) {
       block = std::max(block, kernels::block_elems(projection.weight.type));
     }
     const kernels::RowsView x = {.data = data(op.in),
                                  .stride = stride(op.in),
                                  .tokens = rows_,
                                  .width = op.outputs.front().weight.width};
-    kernels::Activations activations = kernels::exact_activations(x);
+    e_.activations = kernels::exact_activations(x);
     if (block > 1) {
       const std::span<std::byte> storage = e_.workspace.activations();
-      activations = op.precise
-                        ? kernels::precise_activations(e_.compute, x, block, storage)
-                        : kernels::quantise_activations(e_.compute, x, storage);
+      e_.activations = op.precise
+                           ? kernels::precise_activations(e_.compute, x, block, storage)
+                           : kernels::quantise_activations(e_.compute, x, storage);
     }
-    kernels::matmul(e_.compute, activations, std::span(outputs).first(op.outputs.size()));
   }
 
   void operator()(const HeadNormOp& op) const {
@@ -119,11 +134,13 @@ class CpuExecutor {
                                     .scale = static_cast<float>(op.scale),
                                     .k_offset = place.key_offset,
                                     .v_offset = place.value_offset,
-                                    .rows = e_.batch.kv_rows,
-                                    .q = data(op.query.buffer),
+                                    .rows = std::span(e_.batch.kv_rows)
+                                                .subspan(static_cast<size_t>(part_.begin),
+                                                         static_cast<size_t>(part_.end - part_.begin)),
+                                    .q = data(op.query.buffer) + part_.begin * stride(op.query.buffer),
                                     .q_token_stride = stride(op.query.buffer),
                                     .q_head_stride = op.query.stride,
-                                    .out = data(Buffer::mixed),
+                                    .out = data(Buffer::mixed) + part_.begin * stride(Buffer::mixed),
                                     .out_stride = stride(Buffer::mixed)});
   }
 
@@ -218,8 +235,8 @@ class CpuExecutor {
                     {.weight = op.weight,
                      .y = data(Buffer::logits),
                      .y_stride = stride(Buffer::logits),
-                     .row_begin = op.row_begin,
-                     .row_end = op.row_end});
+                     .row_begin = op.row_begin + part_.begin,
+                     .row_end = op.row_begin + part_.end});
   }
 
  private:
@@ -242,12 +259,33 @@ class CpuExecutor {
   Execution& e_;
   const ModelConfig& config_;
   const int64_t rows_;
+  const OperationPart part_;
+};
+
+struct Extent {
+  int64_t rows;
+
+  int64_t operator()(const ProjectOp& op) const {
+    int64_t sum = 0;
+    for (const Projection& projection : op.outputs) sum += projection.weight.rows;
+    return sum;
+  }
+  int64_t operator()(const AttentionOp&) const { return rows; }
+  int64_t operator()(const HeadSliceOp& op) const { return op.row_end - op.row_begin; }
+  template <typename Whole>
+  int64_t operator()(const Whole&) const {
+    return 1;
+  }
 };
 
 }  // namespace
 
-void execute(Execution& execution, const OperationBody& operation) {
-  std::visit(CpuExecutor(execution), operation);
+int64_t operation_extent(const Batch& batch, const OperationBody& operation) {
+  return std::visit(Extent{batch.rows()}, operation);
+}
+
+void execute(Execution& execution, const OperationBody& operation, const OperationPart& part) {
+  std::visit(CpuExecutor(execution, part), operation);
 }
 
 }  // namespace tandem::engine

@@ -93,6 +93,7 @@ struct Step::State {
   Execution execution;
   std::vector<OperationBody> head_slices;
   size_t cursor = 0;
+  int64_t part_done = 0;  // of the operation at the cursor
   bool begun = false;
 
   [[nodiscard]] size_t list_size() const { return model.parts().operations.size(); }
@@ -145,6 +146,7 @@ void Step::State::freeze(std::span<const StepItem> items) {
   }
   execution.head_activations = {};
   cursor = 0;
+  part_done = 0;
   begun = true;
 }
 
@@ -230,8 +232,33 @@ size_t Step::cursor() const { return state_->cursor; }
 void Step::run_until(size_t end) {
   State& state = *state_;
   CHECK(state.begun && end <= operation_count());
-  for (; state.cursor < end; ++state.cursor) execute(state.execution, state.body(state.cursor));
+  while (state.cursor < end) run_part(operation_extent(state.cursor));
 }
+
+int64_t Step::operation_extent(size_t index) const {
+  CHECK(index < operation_count() && state_->begun);
+  return engine::operation_extent(state_->batch, state_->body(index));
+}
+
+int64_t Step::part_done() const { return state_->part_done; }
+
+void Step::run_part(int64_t count) {
+  State& state = *state_;
+  CHECK(state.begun && count > 0 && state.cursor < operation_count());
+  const int64_t extent = operation_extent(state.cursor);
+  const int64_t end = std::min(extent, state.part_done + count);
+  execute(state.execution, state.body(state.cursor), {.begin = state.part_done, .end = end});
+  state.part_done = end;
+  if (end < extent) return;
+  state.part_done = 0;
+  ++state.cursor;
+}
+
+size_t Step::operation_kind(size_t index) const { return state_->body(index).index(); }
+
+int64_t Step::rows() const { return state_->batch.rows(); }
+
+int64_t Step::keys_seen() const { return state_->batch.keys_seen; }
 
 size_t Step::logit_rows() const { return state_->batch.logit_rows.size(); }
 
@@ -256,7 +283,7 @@ void Step::finish() {
 
 void Step::abandon() {
   CHECK(state_->begun);
-  if (state_->cursor > 0 && state_->model.config().delta_layers() > 0) {
+  if ((state_->cursor > 0 || state_->part_done > 0) && state_->model.config().delta_layers() > 0) {
     for (const BatchItem& item : state_->batch.items) item.sequence->invalidate();
   }
   state_->begun = false;

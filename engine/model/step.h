@@ -101,6 +101,17 @@ class Step {
   void run_until(size_t end);
   void run_all() { run_until(operation_count()); }
 
+  // The operation at the cursor in parts: it has operation_extent() of them (1: it cannot be cut), and
+  // part_done() have run. run_part runs up to `count` more; with the last one the cursor moves on.
+  [[nodiscard]] int64_t operation_extent(size_t index) const;
+  [[nodiscard]] int64_t part_done() const;
+  void run_part(int64_t count);
+  // What a prediction may look at: the index of the operation's type, rows of the batch, and the keys
+  // that they see, summed.
+  [[nodiscard]] size_t operation_kind(size_t index) const;
+  [[nodiscard]] int64_t rows() const;
+  [[nodiscard]] int64_t keys_seen() const;
+
   // Valid from done() until the next begin(). Rows that wanted logits, in item and token order.
   [[nodiscard]] size_t logit_rows() const;
   [[nodiscard]] std::span<const float> logits(size_t row) const;  // [vocab]

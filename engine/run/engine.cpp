@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "engine/run/device_lease.h"
 #include "engine/run/loaded_model.h"
 #include "engine/run/loop.h"
 #include "engine/run/model_runner.h"
@@ -75,6 +76,7 @@ struct Process {
   LoopInbox& loop_inbox;
   IoInbox& io_inbox;
   PrepareQueue& prepares;
+  DeviceLease* lease;
 };
 
 // The io thread never waits for this one, so a full inbox empties.
@@ -103,7 +105,8 @@ Result<void> serve(const Process& process, Result<GgufFile>& file) {
              .inbox = process.loop_inbox,
              .io = process.io_inbox,
              .clock = process.clock,
-             .planner = loaded.get()},
+             .planner = loaded.get(),
+             .lease = process.lease},
             {.context_tokens = loaded->facts.context_tokens_max,
              .slots = process.options.slots,
              .queue_max = process.options.queue_max,
@@ -158,6 +161,14 @@ int run_engine(const EngineOptions& given) {
   const auto hash_seed = random_word();
   if (!hash_seed.ok()) return fail_start(hash_seed.error());
   options.hash_seed = *hash_seed;
+  std::unique_ptr<DeviceLease> lease;
+  if (!options.lease.empty()) {
+    auto attached = DeviceLease::attach(options.lease, options.role == "optional"
+                                                           ? budget::Role::optional_model
+                                                           : budget::Role::default_model);
+    if (!attached.ok()) return fail_start(attached.error());
+    lease = std::move(*attached);
+  }
   const SystemClock clock;
   // Opening reads the header only, so the first welcome can already name the weights.
   auto file = GgufFile::open(options.model, {.load = load_mode(options)});
@@ -171,13 +182,14 @@ int run_engine(const EngineOptions& given) {
   server_options.identity.model = options.name;
   server_options.identity.weights_hash = file.ok() ? file->identity() : "";
   server_options.identity.config_hash = options.config_hash;
+  server_options.identity.lease_page = lease ? lease->page_id() : "";
   server_options.drain_timeout = std::chrono::seconds(options.drain_timeout_s);
   Server server({.inbox = io_inbox, .loop = loop_inbox, .prepares = prepares, .clock = clock},
                 std::move(server_options), std::move(*listener), std::move(*signals));
   std::jthread io_thread([&server] { server.run(); });
   ::pthread_setname_np(io_thread.native_handle(), "engine-io");
 
-  const Process process{options, clock, loop_inbox, io_inbox, prepares};
+  const Process process{options, clock, loop_inbox, io_inbox, prepares, lease.get()};
   const auto served = serve(process, file);
   if (!served.ok()) {
     log::error(served.error().message);

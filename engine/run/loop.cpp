@@ -71,7 +71,11 @@ bool Loop::turn() {
   parts_.store.tell_time(now_us(), prefill_us_per_row_);
   settle_budgets();
   admit();
-  if (step()) worked = true;
+  if (step()) {
+    worked = true;
+  } else if (parts_.lease != nullptr) {
+    parts_.lease->go_idle();
+  }
   sweep();
   settle_drain();
   if (!outbox_.flush()) return false;
@@ -277,6 +281,10 @@ protocol::Stats Loop::stats() const {
   stats.batch_tokens = runner_limits(budgets_.slots, budgets_.batch_tokens).rows_max;
   stats.shed_chunk_tokens = shed_chunk_tokens_;
   add_memory(stats);
+  if (parts_.lease != nullptr) {
+    parts_.lease->add_stats(stats);
+    stats.lease_error_permille = parts_.runner.error_permille();
+  }
   return stats;
 }
 

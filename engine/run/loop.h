@@ -26,6 +26,7 @@
 #include "engine/kv/sequence_state.h"
 #include "engine/run/batch.h"
 #include "engine/run/budgets.h"
+#include "engine/run/device_lease.h"
 #include "engine/run/messages.h"
 #include "engine/run/outbox.h"
 #include "engine/run/request.h"
@@ -63,6 +64,7 @@ class Loop {
     IoInbox& io;
     const Clock& clock;
     const BudgetPlanner* planner = nullptr;  // none: resizes are bounded by the ledger only
+    DeviceLease* lease = nullptr;            // none: the device is this engine's alone
   };
   Loop(const Parts& parts, const LoopOptions& options);
   Loop(const Loop&) = delete;
@@ -113,7 +115,7 @@ class Loop {
   [[nodiscard]] std::vector<BatchPiece> choose() const;
   [[nodiscard]] bool reserve(const std::vector<BatchPiece>& pieces);
   bool step();
-  void run_units();
+  void run_units(bool only_decodes);
   void take_results(const std::vector<BatchPiece>& pieces);
   Result<void> take_result(Request& request, const BatchPiece& piece, size_t item);
   void learn_pace(const std::vector<BatchPiece>& pieces, int64_t step_us);

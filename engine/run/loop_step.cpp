@@ -54,7 +54,8 @@ bool Loop::step() {
     for (const BatchPiece& piece : pieces) end_failed(*running_[piece.candidate], started.error());
     return true;
   }
-  run_units();
+  run_units(std::all_of(pieces.begin(), pieces.end(),
+                        [](const BatchPiece& piece) { return piece.count == 1; }));
   const int64_t step_us = std::chrono::duration_cast<std::chrono::microseconds>(
                               parts_.clock.now() - begun)
                               .count();
@@ -71,10 +72,21 @@ bool Loop::step() {
   return true;
 }
 
-// The batch is frozen from begin() to finish(). The lease is taken before and decided after each
-// unit here; without one, a step is as many units as the runner makes of it.
-void Loop::run_units() {
-  while (!parts_.runner.run_unit()) {
+// The batch is frozen from begin() to finish(). With a lease the device is this engine's inside units only,
+// and sampling is outside; without one, a step is as many units as the runner makes of it.
+void Loop::run_units(bool only_decodes) {
+  DeviceLease* lease = parts_.lease;
+  if (lease == nullptr) {
+    while (!parts_.runner.run_unit()) {
+    }
+  } else {
+    lease->begin_step();
+    lease->begin_unit(parts_.runner.plan_unit(lease->unit_max_ns()));
+    while (!parts_.runner.run_unit()) {
+      lease->end_unit();
+      lease->begin_unit(parts_.runner.plan_unit(lease->unit_max_ns()));
+    }
+    lease->end_step(only_decodes);
   }
   parts_.runner.finish();
 }

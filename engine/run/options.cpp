@@ -37,6 +37,8 @@ const std::vector<Flag>& flags() {
       {"--queue", &EngineOptions::queue_max, 0, 1 << 16},
       {"--memory-limit", &EngineOptions::memory_limit_bytes, 0, kBytesMax},
       {"--quantum-us", &EngineOptions::quantum_us, 0, 1'000'000},
+      {"--lease", &EngineOptions::lease},
+      {"--role", &EngineOptions::role},
       {"--drain-timeout", &EngineOptions::drain_timeout_s, 0, 86'400},
       {"--load", &EngineOptions::load},
       {"--commit", &EngineOptions::commit, 0, 1},
@@ -94,6 +96,10 @@ Result<void> check(const EngineOptions& options) {
   if (options.load != "auto" && options.load != "direct" && options.load != "mapped") {
     return make_error(Errc::invalid_argument,
                       "--load: \"" + options.load + "\" is none of auto, direct, mapped");
+  }
+  if (options.role != "default" && options.role != "optional") {
+    return make_error(Errc::invalid_argument,
+                      "--role: \"" + options.role + "\" is none of default, optional");
   }
   if (options.log_level != "debug" && options.log_level != "info" &&
       options.log_level != "warning" && options.log_level != "error") {
@@ -159,7 +165,10 @@ usage: tandem-engine --model FILE --name NAME (--socket PATH | --listen-fd N) [f
   --batch-tokens N     rows of one step, decodes and prefill together (default 512)
   --queue N            requests that may wait for a slot; more are refused (default 64)
   --memory-limit BYTES refuse to load when the memory plan exceeds it (default: no limit)
-  --quantum-us N       longest unit of a step between two looks at the lease (default 0: whole steps)
+  --lease FILE         lease page that is shared with the other model's engine (default: none); it says how
+                       long a unit of a step may be
+  --role ROLE          default (default) or optional: this engine's place on the lease page
+  --quantum-us N       without --lease: longest unit of a step (default 0: whole steps)
   --drain-timeout S    seconds that running requests get after SIGTERM (default 30)
   --load MODE          direct: weights are read past the page cache into memory; mapped: pages of the
                        file; auto (default): direct, but mapped where the file lies in memory already

@@ -30,6 +30,8 @@ struct EngineOptions {
   int64_t queue_max = 64;         // requests that wait for a slot
   int64_t memory_limit_bytes = 0; // 0: none; a plan above it is refused before anything is allocated
   int64_t quantum_us = 0;         // 0: a step is one unit; else operations are cut into such units
+  std::string lease;              // the lease page that two engines share; empty: none
+  std::string role = "default";   // whose place on the lease page is this engine's
   int64_t drain_timeout_s = 30;   // after SIGTERM; then what still runs is cancelled
   std::string load = "auto";      // how weights come: auto, direct or mapped
   int64_t commit = 1;             // 1: KV, states and workspace are resident from the load on

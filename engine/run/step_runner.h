@@ -31,8 +31,13 @@ class StepRunner {
 
   // Errors as Step::begin.
   virtual Result<void> begin(std::span<const StepItem> items) = 0;
+  // Fixes the next unit: the longest that is predicted to take at most `longest_ns` (0: the rest of the
+  // step), but something in any case. Returns its predicted time in ns. Without it run_unit chooses.
+  virtual int64_t plan_unit(int64_t /*longest_ns*/) { return 0; }
   // Runs one unit; true when it was the last.
   virtual bool run_unit() = 0;
+  // Median error of the predicted times of units, in permille of the prediction.
+  [[nodiscard]] virtual int64_t error_permille() const { return 0; }
   // After the last unit, until the next begin: [vocab] of the row-th logit row of an item.
   [[nodiscard]] virtual std::span<const float> logits(size_t item, size_t row) const = 0;
   // After the last unit: every sequence advances by its tokens.

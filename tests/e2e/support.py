@@ -88,12 +88,12 @@ class Answer:
 class Service:
     """A tandemd with two engines. Use as a context manager, or start() and close()."""
 
-    def __init__(self, models=None, server="", limits="", engines="", model_keys=None,
+    def __init__(self, models=None, server="", limits="", engines="", lease="", model_keys=None,
                  memory=NO_FLOORS):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-"))
         self.models = models or [("tiny", TINY), ("tiny2", TINY)]
         self.model_keys = model_keys or {}
-        self.extra = {"server": server, "limits": limits, "engines": engines, "memory": memory}
+        self.extra = {"server": server, "limits": limits, "engines": engines, "lease": lease, "memory": memory}
         self.daemon = None
         self.port = None
         self.key = None
@@ -122,6 +122,8 @@ class Service:
                 f'run_dir = "{self.folder}/run"', self.extra["server"],
                 "[limits]", self.extra["limits"], "[engines]", self.extra["engines"],
                 "[memory]", self.extra["memory"]]
+        if self.extra["lease"]:
+            text += ["[lease]", self.extra["lease"]]
         for role, (name, file) in zip(("default", "optional"), self.models):
             text += [f"[model.{role}]", f'name = "{name}"', f'file = "{file}"', f'aliases = ["{name}-alias"]']
             text += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]

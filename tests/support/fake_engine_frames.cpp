@@ -1,6 +1,7 @@
 // What fake_engine answers to each frame.
 #include <unistd.h>
 
+#include "base/lease/page.h"
 #include "base/overloaded.h"
 #include "tests/support/fake_engine.h"
 
@@ -74,6 +75,9 @@ void FakeEngine::handle_hello(Connection& connection, const Json& json) {
   welcome.model = options_.name;
   welcome.weights_hash = script_.text("weights_hash", "fake-weights");
   welcome.config_hash = options_.config_hash;
+  if (const auto page = map_lease_page(options_.lease); page.ok()) {
+    welcome.lease_page = lease_page_id(**page);
+  }
   welcome.state = state_;
   if (state_ == EngineState::ready || state_ == EngineState::draining) welcome.facts = facts();
   connection.send(FrameType::welcome, 0, welcome.to_json());

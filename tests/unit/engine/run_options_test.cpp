@@ -57,7 +57,7 @@ TEST_CASE("options: wrong usage names the flag") {
 TEST_CASE("options: every flag stands in the help text") {
   for (const char* flag : {"--model", "--name", "--socket", "--listen-fd", "--config-hash",
                            "--context", "--slots", "--kv", "--threads", "--batch-tokens",
-                           "--queue", "--load", "--commit", "--memory-limit", "--quantum-us", "--drain-timeout",
+                           "--queue", "--load", "--commit", "--memory-limit", "--quantum-us", "--lease", "--role", "--drain-timeout",
                            "--log-level", "--version", "--help"}) {
     CHECK(engine_help_text().find(flag) != std::string_view::npos);
   }
