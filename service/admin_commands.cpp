@@ -69,6 +69,20 @@ Json lease_to_json(const protocol::Stats& stats) {
                        {"error_permille", stats.lease_error_permille}});
 }
 
+Json queue_json(const QueueFigures& figures) {
+  Json out = Json::object();
+  for (size_t i = 0; i < policies::kQueueClasses; ++i) {
+    const auto name = policies::queue_class_name(static_cast<policies::QueueClass>(i));
+    out.set(name, figures.waiting[i]);
+  }
+  out.set("under_way", figures.under_way)
+      .set("oldest_wait_ms", figures.oldest_wait_ms)
+      .set("wait_estimate_ms", figures.wait_estimate_ms)
+      .set("drain_per_s", figures.drain_per_s)
+      .set("key_max", figures.key_max);
+  return out;
+}
+
 Json model_json(Tenant& tenant, bool with_facts) {
   ModelStatus status = tenant.status();
   Json out = Json::object();
@@ -90,8 +104,9 @@ Json model_json(Tenant& tenant, bool with_facts) {
       .set("ready_since", status.ready_unix_s == 0 ? Json() : Json(status.ready_unix_s))
       .set("slots", status.slots)
       .set("slots_busy", stats.has_value() ? stats->running : status.slots_busy)
-      .set("queue", stats.has_value() ? stats->waiting : status.queue)
+      .set("queue", status.queue)
       .set("queue_max", tenant.info().queue_max)
+      .set("waiting", queue_json(tenant.queue_figures()))
       .set("instance", status.instance_id)
       .set("weights", status.weights_hash);
   const TokenPace::Figures pace = tenant.pace();

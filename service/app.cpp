@@ -321,6 +321,9 @@ Result<void> App::start_http() {
   options.streams_max = static_cast<size_t>(limits.streams);
   options.request_deadline_ms = limits.request_deadline.count();
   options.hosts = config_.server.hosts;
+  TRY_ASSIGN(options.queue.key_weights, parse_key_weights(config_.queue.key_weights));
+  options.queue.batch_keys = {config_.queue.batch_keys.begin(), config_.queue.batch_keys.end()};
+  options.queue.deadline_ms = config_.queue.deadline.count();
   std::vector<Fd> listeners = systemd::passed_sockets();
   TRY_ASSIGN(const ListenAddress listen, parse_listen(config_.server.listen));
   if (listeners.empty()) {

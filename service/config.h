@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -107,6 +108,15 @@ struct SanitizerConfig {
   bool foreign_script_retry = true;
 };
 
+// The order of those that wait for a model (docs/queues.md).
+struct QueueConfig {
+  int64_t key_share_percent = 75;
+  int64_t batch_floor_percent = 10;
+  std::vector<std::string> batch_keys;
+  std::vector<std::string> key_weights;
+  Duration deadline{0};
+};
+
 struct ModelConfig {
   std::string name;
   std::string file;
@@ -148,6 +158,7 @@ struct Config {
   CanaryConfig canary;
   LeaseConfig lease;
   SanitizerConfig sanitizer;
+  QueueConfig queue;
   ModelConfig default_model;
   std::optional<ModelConfig> optional_model;
 };
@@ -178,6 +189,9 @@ Json config_to_json(const Config& config);
 // The commented file with all defaults (packaging/tandem.toml) and the table of docs/configuration.md.
 std::string config_default_file();
 std::string config_reference_table();
+
+// Of key_weights: "KEY:WEIGHT". Error: invalid_argument with the entry.
+Result<std::map<std::string, double, std::less<>>> parse_key_weights(const std::vector<std::string>& entries);
 
 struct ListenAddress {
   std::string host;

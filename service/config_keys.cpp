@@ -216,6 +216,23 @@ std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys() {
   return keys;
 }
 
+std::span<const ConfigKey<QueueConfig>> queue_keys() {
+  using Q = QueueConfig;
+  static const auto keys = std::to_array<ConfigKey<Q>>({
+      {"key_share_percent", &Q::key_share_percent, integer,
+       "of a model's queue_max that one API key may have waiting (docs/queues.md)", 1, 100},
+      {"batch_floor_percent", &Q::batch_floor_percent, integer,
+       "of the tokens that go to batch requests while interactive ones wait too", 1, 50},
+      {"batch_keys", &Q::batch_keys, names,
+       "API keys (public ids) whose requests are batch where x-tandem-priority says nothing"},
+      {"key_weights", &Q::key_weights, names,
+       "shares of API keys, as \"tdm_0123abcd:3\"; 1 to 100, a key that is not named has 1"},
+      {"deadline", &Q::deadline, duration,
+       "deadline of requests without x-tandem-deadline-ms; 0s: limits.request_deadline alone", 0, 24 * kHour},
+  });
+  return keys;
+}
+
 std::span<const ConfigKey<ModelConfig>> model_keys() {
   using M = ModelConfig;
   static const auto keys = std::to_array<ConfigKey<M>>({

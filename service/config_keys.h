@@ -53,6 +53,7 @@ std::span<const ConfigKey<CanaryConfig>> canary_keys();
 std::span<const ConfigKey<GuardConfig>> guard_keys();
 std::span<const ConfigKey<LeaseConfig>> lease_keys();
 std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys();
+std::span<const ConfigKey<QueueConfig>> queue_keys();
 std::span<const ConfigKey<ModelConfig>> model_keys();
 
 // "64KiB", "90s": the largest unit that divides the value.

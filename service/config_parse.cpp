@@ -26,6 +26,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -130,6 +131,7 @@ class Reader {
     if (has(guard_keys())) return "guard";
     if (has(lease_keys())) return "lease";
     if (has(sanitizer_keys())) return "sanitizer";
+    if (has(queue_keys())) return "queue";
     return has(model_keys()) ? "model.default" : "";
   }
 
@@ -316,9 +318,9 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
     if (key == "model") {
       read_models(node, reader, config);
     } else if (key != "server" && key != "limits" && key != "engines" && key != "memory" && key != "guard" &&
-               key != "canary" && key != "lease" && key != "sanitizer") {
+               key != "canary" && key != "lease" && key != "sanitizer" && key != "queue") {
       reader.unknown(line_of(node), "", key,
-                     {"server", "limits", "engines", "memory", "guard", "canary", "lease", "sanitizer", "model"});
+                     {"server", "limits", "engines", "memory", "guard", "canary", "lease", "sanitizer", "queue", "model"});
     } else if (table == nullptr) {
       reader.problem(line_of(node), std::string(key), "must be a table");
     } else if (key == "server") {
@@ -335,6 +337,8 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
       reader.section(*table, "lease", lease_keys(), config.lease);
     } else if (key == "sanitizer") {
       reader.section(*table, "sanitizer", sanitizer_keys(), config.sanitizer);
+    } else if (key == "queue") {
+      reader.section(*table, "queue", queue_keys(), config.queue);
     } else {
       reader.section(*table, "engines", engines_keys(), config.engines);
     }
@@ -388,10 +392,34 @@ void check_relations(Config& config, const std::string& base_dir, Reader& reader
   };
   check_path(config.server.admin_socket, "server.admin_socket");
   check_path(config.server.run_dir + "/engine-optional.sock", "server.run_dir");
+  if (const auto weights = parse_key_weights(config.queue.key_weights); !weights.ok()) {
+    reader.problem(reader.line("queue.key_weights"), "queue.key_weights", weights.error().message);
+  }
   check_names(config, reader);
 }
 
 }  // namespace
+
+Result<std::map<std::string, double, std::less<>>> parse_key_weights(const std::vector<std::string>& entries) {
+  std::map<std::string, double, std::less<>> weights;
+  for (const std::string& entry : entries) {
+    const size_t colon = entry.rfind(':');
+    int64_t weight = 0;
+    if (colon != std::string::npos) {
+      const char* end = entry.data() + entry.size();
+      const auto [stopped, code] = std::from_chars(entry.data() + colon + 1, end, weight);
+      if (code != std::errc() || stopped != end) weight = 0;
+    }
+    if (weight < 1 || weight > 100 || colon == 0) {
+      return make_error(Errc::invalid_argument,
+                        json_quoted(entry) + " must be a key's public id, a colon and 1 to 100");
+    }
+    if (!weights.emplace(entry.substr(0, colon), static_cast<double>(weight)).second) {
+      return make_error(Errc::invalid_argument, json_quoted(entry) + " names its key a second time");
+    }
+  }
+  return weights;
+}
 
 ParsedConfig parse_config(std::string_view text, const std::string& base_dir) {
   ParsedConfig parsed;

@@ -151,6 +151,7 @@ std::string config_to_toml(const Config& config) {
   append_section(out, "canary", canary_keys(), config.canary);
   append_section(out, "lease", lease_keys(), config.lease);
   append_section(out, "sanitizer", sanitizer_keys(), config.sanitizer);
+  append_section(out, "queue", queue_keys(), config.queue);
   append_section(out, "model.default", model_keys(), config.default_model);
   if (config.optional_model.has_value()) {
     append_section(out, "model.optional", model_keys(), *config.optional_model);
@@ -173,6 +174,7 @@ Json config_to_json(const Config& config) {
   out.set("canary", section_json(canary_keys(), config.canary));
   out.set("lease", section_json(lease_keys(), config.lease));
   out.set("sanitizer", section_json(sanitizer_keys(), config.sanitizer));
+  out.set("queue", section_json(queue_keys(), config.queue));
   out.set("model", std::move(models));
   return out;
 }
@@ -199,6 +201,7 @@ std::string config_default_file() {
   append_commented(out, "canary", true, canary_keys(), config.canary);
   append_commented(out, "lease", true, lease_keys(), config.lease);
   append_commented(out, "sanitizer", true, sanitizer_keys(), config.sanitizer);
+  append_commented(out, "queue", true, queue_keys(), config.queue);
   append_commented(out, "model.default", true, model_keys(), config.default_model);
   append_commented(out, "model.optional", false, model_keys(), *config.optional_model);
   // The packaged directories differ from the defaults of the struct.
@@ -221,6 +224,7 @@ std::string config_reference_table() {
   append_table(out, "canary", canary_keys(), config.canary);
   append_table(out, "lease", lease_keys(), config.lease);
   append_table(out, "sanitizer", sanitizer_keys(), config.sanitizer);
+  append_table(out, "queue", queue_keys(), config.queue);
   append_table(out, "model.default] and [model.optional", model_keys(), config.default_model);
   return out;
 }

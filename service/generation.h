@@ -25,6 +25,7 @@
 #include "base/protocol.h"
 #include "base/result.h"
 #include "memory_budget/role.h"
+#include "policies/fair_queue.h"
 #include "policies/profile.h"
 #include "policies/sanitize/sanitize.h"
 
@@ -88,6 +89,38 @@ struct GenerationEvent {
   }
 };
 
+// On whose behalf something is submitted, for the order of those that wait.
+struct SubmitTerms {
+  std::string key_id;   // public; empty: nobody's
+  double weight = 1.0;  // of the key's share
+  policies::QueueClass queue_class = policies::QueueClass::interactive;
+  SteadyTime deadline = SteadyTime::max();  // past it there is no turn
+};
+
+// Where a request stood when it was accepted.
+struct QueuePlace {
+  int64_t position = 0;  // 1: next; 0: it did not have to wait
+  int64_t wait_ms = 0;   // estimate, from how long slots were held lately
+};
+
+// A model's queue as status and metrics show it. The counts only rise.
+struct QueueFigures {
+  int64_t under_way = 0;  // in the engine
+  int64_t waiting[policies::kQueueClasses] = {};
+  int64_t oldest_wait_ms = 0;
+  int64_t wait_estimate_ms = 0;  // of one that came now
+  double drain_per_s = 0.0;      // 0: nothing was measured yet
+  int64_t key_max = 0;           // waiting places of one key
+  int64_t entered[policies::kQueueClasses] = {};
+  int64_t expired[policies::kQueueClasses] = {};
+  int64_t left[policies::kQueueClasses] = {};  // cancelled or lost before their turn
+  int64_t refused_full = 0;
+  int64_t refused_key = 0;
+  int64_t refused_memory = 0;
+  int64_t wait_us_total[policies::kQueueClasses] = {};  // of those that had a turn
+  int64_t turns[policies::kQueueClasses] = {};
+};
+
 // A prepared prompt inside the engine; released with the handle.
 class Prompt {
  public:
@@ -107,6 +140,8 @@ class Generation {
   [[nodiscard]] virtual bool done() const = 0;
   // Asks the engine to stop; each open choice still ends with one terminal. Idempotent.
   virtual void cancel() = 0;
+  // At the submit.
+  [[nodiscard]] virtual QueuePlace place() const { return {}; }
 };
 
 class Model {
@@ -123,10 +158,11 @@ class Model {
   [[nodiscard]] virtual Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
                                                                 SteadyTime deadline) = 0;
   // Admits and submits `choices.size()` >= 1 generations of one prompt: all of them or none.
-  // `prompt_id` and `credit` of the submits are filled in here. Choices beyond the free slots wait in
-  // the engine; slots + queue_max bounds the admitted, past it: exhausted, with nothing sent.
+  // `prompt_id` and `credit` of the submits are filled in here. Choices beyond the free slots wait
+  // (service/tenant_queue.h); slots + queue_max bounds the admitted, past it, or past the key's share:
+  // exhausted, with nothing sent. The prompt must live until the generation is done.
   [[nodiscard]] virtual Result<std::unique_ptr<Generation>> submit(
-      const Prompt& prompt, std::vector<protocol::Submit> choices) = 0;
+      const Prompt& prompt, std::vector<protocol::Submit> choices, const SubmitTerms& terms) = 0;
 
   [[nodiscard]] virtual Result<protocol::Tokens> tokenize(const protocol::Tokenize& request,
                                                           SteadyTime deadline) = 0;

@@ -78,25 +78,52 @@ void refresh_lease(Metrics& metrics, const Labels& labels, const protocol::Stats
   set(metrics, "tandem_lease_error_permille", "Median error of predicted unit times", labels, stats.lease_error_permille);
 }
 
+void refresh_queue(Metrics& metrics, const Labels& labels, const QueueFigures& figures) {
+  for (size_t i = 0; i < policies::kQueueClasses; ++i) {
+    Labels with = labels;
+    with.emplace_back("queue_class", policies::queue_class_name(static_cast<policies::QueueClass>(i)));
+    set(metrics, "tandem_queue_waiting", "Requests that wait in tandemd", with, figures.waiting[i]);
+    metrics.counter("tandem_queue_entered_total", "Requests that were accepted", with).set_total(figures.entered[i]);
+    metrics.counter("tandem_queue_turns_total", "Requests that were given to the engine", with)
+        .set_total(figures.turns[i]);
+    metrics.counter("tandem_queue_wait_us_total", "Time that these waited in tandemd", with)
+        .set_total(figures.wait_us_total[i]);
+    metrics.counter("tandem_queue_expired_total", "Requests whose deadline passed before their turn", with)
+        .set_total(figures.expired[i]);
+    metrics.counter("tandem_queue_left_total", "Requests that ended before their turn for another reason", with)
+        .set_total(figures.left[i]);
+  }
+  const auto refused = [&](const char* reason, int64_t count) {
+    Labels with = labels;
+    with.emplace_back("reason", reason);
+    metrics.counter("tandem_queue_refused_total", "Requests that found no place", with).set_total(count);
+  };
+  refused("queue_full", figures.refused_full);
+  refused("key_share", figures.refused_key);
+  refused("memory", figures.refused_memory);
+  set(metrics, "tandem_queue_oldest_wait_ms", "Of those that wait in tandemd", labels, figures.oldest_wait_ms);
+  set(metrics, "tandem_queue_wait_estimate_ms", "Of a request that came now", labels, figures.wait_estimate_ms);
+  set(metrics, "tandem_queue_key_max", "Requests of one key that may wait", labels, figures.key_max);
+}
+
 void refresh_model(Metrics& metrics, Tenant& tenant) {
   const Labels labels{{"model_name", tenant.info().name}};
   const ModelStatus status = tenant.status();
   int64_t running = status.slots_busy;
-  int64_t waiting = status.queue;
+  refresh_queue(metrics, labels, tenant.queue_figures());
   if (status.state == ModelState::ready) {
     const auto stats = tenant.stats(std::chrono::steady_clock::now() + kStatsLimit);
     if (stats.ok()) {
       running = stats->running;
-      waiting = stats->waiting;
       refresh_engine(metrics, labels, *stats);
       refresh_lease(metrics, labels, *stats);
       refresh_prefixes(metrics, labels, *stats);
     }
   }
   set(metrics, "vllm:num_requests_running", "Requests that hold a slot", labels, running);
-  set(metrics, "vllm:num_requests_waiting", "Requests that wait for a slot", labels, waiting);
+  set(metrics, "vllm:num_requests_waiting", "Requests that wait for a slot", labels, status.queue);
   set(metrics, "llamacpp:requests_processing", "Requests that hold a slot", labels, running);
-  set(metrics, "llamacpp:requests_deferred", "Requests that wait for a slot", labels, waiting);
+  set(metrics, "llamacpp:requests_deferred", "Requests that wait for a slot", labels, status.queue);
   set(metrics, "tandem_slots", "Requests that can run at the same time", labels, status.slots);
   set(metrics, "tandem_queue_max", "Requests that may wait for a slot", labels, tenant.info().queue_max);
   set(metrics, "tandem_model_ready", "1 when the model answers", labels, status.state == ModelState::ready ? 1 : 0);

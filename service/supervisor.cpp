@@ -35,7 +35,7 @@ SlotOptions slot_options(const ModelConfig& model, const Config& config, Role ro
 
 Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
                        const Config& config, Role role, Launcher& launcher, const Clock& clock)
-    : tenant(model, role, clock, *this),
+    : tenant(model, config.queue, role, clock, *this),
       slot(slot_options(model, config, role, owner.lease_id_), tenant, launcher, *this, clock),
       owner_(owner),
       index_(index),

@@ -1,7 +1,6 @@
 #include "service/tenant.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "service/tenant_generation.h"
@@ -10,70 +9,13 @@ namespace tandem::service {
 namespace {
 
 constexpr int64_t kRetryAfterMax = 600;
-constexpr double kMeanWeight = 0.1;  // of the newest service time
 
 int64_t clamp_retry(int64_t seconds) { return std::clamp<int64_t>(seconds, 1, kRetryAfterMax); }
 
 }  // namespace
 
-AdmissionCount::Verdict AdmissionCount::admit(int64_t choices) {
-  MutexLock lock(mutex_);
-  const int64_t slots = slots_now();
-  const int64_t queue = slots < slots_ ? queue_max_ * slots / slots_ : queue_max_;
-  if (open_ + choices > slots + queue) {
-    return open_ + choices > slots_ + queue_max_ ? Verdict::full : Verdict::full_for_now;
-  }
-  open_ += choices;
-  return Verdict::admitted;
-}
-
-void AdmissionCount::set_slots(int64_t slots) {
-  CHECK(slots >= 1);
-  MutexLock lock(mutex_);
-  slots_ = slots;
-}
-
-void AdmissionCount::set_slots_max(int64_t slots_max) {
-  CHECK(slots_max >= 1);
-  MutexLock lock(mutex_);
-  slots_max_ = slots_max;
-}
-
-int64_t AdmissionCount::slots() const {
-  MutexLock lock(mutex_);
-  return slots_now();
-}
-
-int64_t AdmissionCount::slots_of_its_own() const {
-  MutexLock lock(mutex_);
-  return slots_;
-}
-
-void AdmissionCount::end(int64_t service_us) {
-  MutexLock lock(mutex_);
-  CHECK(open_ > 0);
-  --open_;
-  if (service_us <= 0) return;
-  const auto us = static_cast<double>(service_us);
-  mean_service_us_ = mean_service_us_ == 0.0
-                         ? us
-                         : (1.0 - kMeanWeight) * mean_service_us_ + kMeanWeight * us;
-}
-
-int64_t AdmissionCount::open() const {
-  MutexLock lock(mutex_);
-  return open_;
-}
-
-int64_t AdmissionCount::wait_s() const {
-  MutexLock lock(mutex_);
-  const int64_t slots = slots_now();
-  const auto ahead = static_cast<double>(std::max<int64_t>(open_ - slots, 0) + 1);
-  const double us = mean_service_us_ * ahead / static_cast<double>(slots);
-  return clamp_retry(static_cast<int64_t>(std::ceil(us / 1e6)));
-}
-
-Tenant::Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineListener& listener)
+Tenant::Tenant(const ModelConfig& config, const QueueConfig& queue, Role role, const Clock& clock,
+               EngineListener& listener)
     : info_{.name = config.name,
             .role = role,
             .aliases = config.aliases,
@@ -81,7 +23,12 @@ Tenant::Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineL
       clock_(clock),
       shares_prefixes_(config.prefix_cache == "shared"),
       prompt_tokens_max_(config.prompt_tokens_max),
-      admission_(config.slots, config.queue_max),
+      queue_({.model = config.name,
+              .slots = config.slots,
+              .queue_max = config.queue_max,
+              .key_share_percent = queue.key_share_percent,
+              .batch_floor = static_cast<double>(queue.batch_floor_percent) / 100.0},
+             clock),
       client_({.name = config.name}, listener) {}
 
 ModelStatus Tenant::status() const {
@@ -90,8 +37,8 @@ ModelStatus Tenant::status() const {
     MutexLock lock(mutex_);
     status = status_;
   }
-  const int64_t open = admission_.open();
-  status.slots = admission_.slots();
+  const int64_t open = queue_.open();
+  status.slots = queue_.slots();
   status.slots_busy = std::min(open, status.slots);
   status.queue = open - status.slots_busy;
   return status;
@@ -108,12 +55,22 @@ int64_t Tenant::retry_after_s() const {
     }
     least = limits_.retry_after_s;
   }
-  return clamp_retry(std::max(least, admission_.wait_s()));
+  return clamp_retry(std::max(least, queue_.wait_s()));
 }
 
 void Tenant::set_status(ModelStatus status) {
-  MutexLock lock(mutex_);
-  status_ = std::move(status);
+  std::optional<Error> refuse;
+  {
+    MutexLock lock(mutex_);
+    const bool stops = status_.state == ModelState::ready && status.state != ModelState::ready;
+    if (stops) {
+      refuse = make_error(Errc::unavailable, "model " + info_.name + " went away while the request waited: " +
+                                                 model_state_name(status.state));
+    }
+    status_ = std::move(status);
+  }
+  // A draining engine takes no submit any more.
+  if (refuse.has_value()) queue_.refuse_waiting(*refuse);
 }
 
 ChatRules Tenant::chat_rules() const {
@@ -137,7 +94,7 @@ void Tenant::set_back_at(SteadyTime at) {
 }
 
 void Tenant::set_limits(const TenantLimits& limits) {
-  admission_.set_slots_max(limits.slots_max);
+  queue_.set_slots_max(limits.slots_max);
   MutexLock lock(mutex_);
   limits_ = limits;
 }
@@ -188,9 +145,10 @@ Result<void> Tenant::check_prompt_length(int64_t tokens) const {
 }
 
 Result<std::unique_ptr<Generation>> Tenant::submit(const Prompt& prompt,
-                                                   std::vector<protocol::Submit> choices) {
+                                                   std::vector<protocol::Submit> choices,
+                                                   const SubmitTerms& terms) {
   TRY(require_ready());
-  return submit_now(prompt, std::move(choices));
+  return submit_now(prompt, std::move(choices), terms);
 }
 
 Result<std::unique_ptr<Prompt>> Tenant::prepare_now(const protocol::Prepare& request,
@@ -209,53 +167,56 @@ Result<std::unique_ptr<Prompt>> Tenant::prepare_now(const protocol::Prepare& req
       client_, std::move(place), std::move(answer), std::move(prepared)));
 }
 
-Result<void> Tenant::admit(int64_t choices, int64_t slots) {
-  switch (admission_.admit(choices)) {
-    case AdmissionCount::Verdict::admitted: return {};
-    case AdmissionCount::Verdict::full:
-      return make_error(Errc::exhausted, "model " + info_.name + " is busy: " + std::to_string(slots) +
-                                             " slots are taken and " + std::to_string(info_.queue_max) +
-                                             " requests wait");
-    case AdmissionCount::Verdict::full_for_now: break;
+Error Tenant::refusal(ModelQueue::Verdict verdict, const std::string& key_id) const {
+  const std::string slots = std::to_string(queue_.slots_of_its_own());
+  if (verdict == ModelQueue::Verdict::key_full) {
+    return make_error(Errc::exhausted, "model " + info_.name + " is busy: " + std::to_string(queue_.key_max()) +
+                                           " requests of the key " + (key_id.empty() ? "(none)" : key_id) +
+                                           " wait, which is its share of " + std::to_string(info_.queue_max));
+  }
+  if (verdict == ModelQueue::Verdict::full) {
+    return make_error(Errc::exhausted, "model " + info_.name + " is busy: " + slots + " slots are taken and " +
+                                           std::to_string(info_.queue_max) + " requests wait");
   }
   const TenantLimits now = limits();
   return make_error(Errc::unavailable,
-                    "model " + info_.name + " has " + std::to_string(now.slots_max) + " of " +
-                        std::to_string(slots) + " slots for now, and they are taken: " + now.why,
+                    "model " + info_.name + " has " + std::to_string(now.slots_max) + " of " + slots +
+                        " slots for now, and they are taken: " + now.why,
                     kShortOfMemory);
 }
 
 Result<std::unique_ptr<Generation>> Tenant::submit_now(const Prompt& prompt,
-                                                       std::vector<protocol::Submit> choices) {
+                                                       std::vector<protocol::Submit> choices,
+                                                       const SubmitTerms& terms) {
   CHECK(!choices.empty());
   const auto* own = dynamic_cast<const TenantPrompt*>(&prompt);
   CHECK_MSG(own != nullptr, "a prompt of another directory");
   const auto count = static_cast<int64_t>(choices.size());
-  const int64_t slots = admission_.slots_of_its_own();
-  if (count > slots + info_.queue_max) {
+  const int64_t most = queue_.slots_of_its_own() + queue_.key_max();
+  if (count > most) {
     return make_error(Errc::too_large,
                       std::to_string(count) + " choices, model " + info_.name + " takes at most " +
-                          std::to_string(slots + info_.queue_max) + " at a time",
+                          std::to_string(most) + " at a time",
                       "n");
   }
-  TRY(admit(count, slots));
+  for (protocol::Submit& choice : choices) {
+    choice.prompt_id = own->id();
+    choice.credit = kCreditEvents;
+    choice.priority = terms.queue_class == policies::QueueClass::batch ? 1 : 0;
+  }
   const uint64_t first = client_.reserve_ids(choices.size());
-  auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, admission_, pace_);
-  const auto opened = client_.open(first, choices.size(), channel, own->epoch());
-  size_t sent = 0;
-  Result<void> result = opened;
-  for (; result.ok() && sent < choices.size(); ++sent) {
-    choices[sent].prompt_id = own->id();
-    choices[sent].credit = kCreditEvents;
-    result = client_.send(FrameType::submit, first + sent, choices[sent].to_json());
-  }
-  if (!result.ok()) {
-    for (size_t i = 0; i < choices.size(); ++i) channel->forget(first + i);
-    for (size_t i = 0; i < sent; ++i) (void)client_.send(FrameType::cancel, first + i, Json());
-    return std::move(result).error();
-  }
-  return std::unique_ptr<Generation>(
-      std::make_unique<TenantGeneration>(client_, std::move(channel), first, choices.size()));
+  auto channel = std::make_shared<GenerationChannel>(first, choices.size(), client_, queue_, pace_);
+  const auto entered = queue_.enter({.first_ticket = first,
+                                     .count = count,
+                                     .prompt_tokens = own->prepared().prompt_tokens,
+                                     .terms = terms},
+                                    channel);
+  if (entered.verdict != ModelQueue::Verdict::admitted) return refusal(entered.verdict, terms.key_id);
+  // From here on the generation's end takes the tickets back, whatever happens.
+  auto generation = std::make_unique<TenantGeneration>(client_, channel, first, std::move(choices), entered.place);
+  TRY(client_.open(first, static_cast<uint64_t>(count), channel, own->epoch()));
+  for (const uint64_t ticket : entered.turns) TRY(generation->send(ticket));
+  return std::unique_ptr<Generation>(std::move(generation));
 }
 
 Result<protocol::Tokens> Tenant::tokenize(const protocol::Tokenize& request, SteadyTime deadline) {
@@ -285,7 +246,7 @@ Result<TrialAnswer> Tenant::answer(const protocol::PrepareChat& chat, protocol::
              prepare_now({.input = chat, .constraint = std::nullopt}, deadline));
   std::vector<protocol::Submit> choices;
   choices.push_back(std::move(submit));
-  TRY_ASSIGN(const auto generation, submit_now(*prompt, std::move(choices)));
+  TRY_ASSIGN(const auto generation, submit_now(*prompt, std::move(choices), {}));
   TrialAnswer answer;
   while (!generation->done()) {
     auto event = generation->next_event(deadline);

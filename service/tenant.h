@@ -1,8 +1,9 @@
 // Tenant: one configured model as the HTTP layer sees it (service/generation.h), over the engine
-// client that the supervisor attaches and detaches. Owns the admission of its model: at most
+// client that the supervisor attaches and detaches. Owns the queue of its model (tenant_queue.h): at most
 // slots + queue_max choices are open at a time; a choice counts until the engine has ended it, also
 // when its Generation handle is gone, so that a slot is never promised twice. Prompts are bounded as
-// well: an engine gives up on a connection that opens ids without end.
+// well: an engine gives up on a connection that opens ids without end. Choices that wait end with one
+// error when the engine is lost or the model stops being ready: their prompts are gone with it.
 //
 // The Model functions may be called from any thread. set_status, set_profile, set_back_at and
 // client() belong to the supervisor (stats() excepted).
@@ -21,52 +22,15 @@
 #include "service/engine_client.h"
 #include "service/generation.h"
 #include "service/model_profile.h"
+#include "service/tenant_queue.h"
 #include "service/token_pace.h"
 
 namespace tandem::service {
 
-// What the admission looks at; kept apart so that the reader thread and the workers share one lock.
-// The limits may change at any time: what was admitted stays, new choices wait until they fit.
-class AdmissionCount {
- public:
-  static constexpr int64_t kNoLimit = int64_t{1} << 20;
-  enum class Verdict : uint8_t { admitted, full, full_for_now };
-
-  AdmissionCount(int64_t slots, int64_t queue_max) : slots_(slots), queue_max_(queue_max) {}
-
-  // All or nothing. full_for_now: it is only full because of set_slots_max().
-  [[nodiscard]] Verdict admit(int64_t choices);
-  // One choice ended; `service_us` > 0 feeds the estimate of the drain.
-  void end(int64_t service_us);
-
-  // The model's own slots, >= 1 (`budget set`).
-  void set_slots(int64_t slots);
-  // A passing limit on top (shedding), >= 1; the queue shrinks in proportion.
-  void set_slots_max(int64_t slots_max);
-
-  // Those that count now, and those that the model has when nothing limits it.
-  [[nodiscard]] int64_t slots() const;
-  [[nodiscard]] int64_t slots_of_its_own() const;
-  [[nodiscard]] int64_t open() const;
-  // Expected wait of a choice that came now, in seconds, >= 1: the mean service time (recent ones
-  // weigh more) times its place in the queue, over the slots.
-  [[nodiscard]] int64_t wait_s() const;
-
- private:
-  [[nodiscard]] int64_t slots_now() const TANDEM_REQUIRES(mutex_) { return std::min(slots_, slots_max_); }
-
-  mutable Mutex mutex_;
-  int64_t slots_ TANDEM_GUARDED_BY(mutex_);
-  const int64_t queue_max_;
-  int64_t slots_max_ TANDEM_GUARDED_BY(mutex_) = kNoLimit;
-  int64_t open_ TANDEM_GUARDED_BY(mutex_) = 0;
-  double mean_service_us_ TANDEM_GUARDED_BY(mutex_) = 0.0;
-};
-
 // What a host that is short of memory leaves of a model (service/shed.h). New work only: nothing that
 // runs is touched.
 struct TenantLimits {
-  int64_t slots_max = AdmissionCount::kNoLimit;
+  int64_t slots_max = ModelQueue::kNoLimit;
   int64_t prompt_tokens_max = 0;  // longer prompts are told to come back; 0: no limit
   bool off = false;               // it is stopped, and this is why
   int64_t retry_after_s = 0;      // what a refusal says at least
@@ -77,7 +41,8 @@ struct TenantLimits {
 
 class Tenant final : public Model {
  public:
-  Tenant(const ModelConfig& config, Role role, const Clock& clock, EngineListener& listener);
+  Tenant(const ModelConfig& config, const QueueConfig& queue, Role role, const Clock& clock,
+         EngineListener& listener);
 
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
   [[nodiscard]] ModelStatus status() const override;
@@ -86,7 +51,8 @@ class Tenant final : public Model {
   Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
                                           SteadyTime deadline) override;
   Result<std::unique_ptr<Generation>> submit(const Prompt& prompt,
-                                             std::vector<protocol::Submit> choices) override;
+                                             std::vector<protocol::Submit> choices,
+                                             const SubmitTerms& terms) override;
   Result<protocol::Tokens> tokenize(const protocol::Tokenize& request,
                                     SteadyTime deadline) override;
   Result<protocol::Text> detokenize(const protocol::Detokenize& request,
@@ -110,30 +76,32 @@ class Tenant final : public Model {
   // When a model that is not ready is expected back.
   void set_back_at(SteadyTime at);
   // From the next request on; any thread. The engine is told by whoever calls this.
-  void set_slots(int64_t slots) { admission_.set_slots(slots); }
+  void set_slots(int64_t slots) { queue_.set_slots(slots); }
   // Longer prompts are refused from now on, with both numbers; 0: none are. Any thread.
   void set_prompt_tokens_max(int64_t tokens) { prompt_tokens_max_ = tokens; }
   // As configured or set, whatever passes for now.
-  [[nodiscard]] int64_t slots_of_its_own() const { return admission_.slots_of_its_own(); }
+  [[nodiscard]] int64_t slots_of_its_own() const { return queue_.slots_of_its_own(); }
   void set_limits(const TenantLimits& limits);
   [[nodiscard]] TenantLimits limits() const;
+  [[nodiscard]] QueueFigures queue_figures() const { return queue_.figures(); }
 
  private:
   Result<void> require_ready() const;
   Result<void> check_prompt_length(int64_t tokens) const;
   Result<void> check_limits(int64_t prompt_tokens) const;
-  Result<void> admit(int64_t choices, int64_t slots);
+  [[nodiscard]] Error refusal(ModelQueue::Verdict verdict, const std::string& key_id) const;
   Result<std::unique_ptr<Prompt>> prepare_now(const protocol::Prepare& request,
                                               SteadyTime deadline);
   Result<std::unique_ptr<Generation>> submit_now(const Prompt& prompt,
-                                                 std::vector<protocol::Submit> choices);
+                                                 std::vector<protocol::Submit> choices,
+                                                 const SubmitTerms& terms);
 
   const ModelInfo info_;
   const Clock& clock_;
   const bool shares_prefixes_;  // between keys
   std::atomic<int64_t> prompts_open_{0};
   std::atomic<int64_t> prompt_tokens_max_;
-  AdmissionCount admission_;
+  ModelQueue queue_;
   TokenPace pace_;
   EngineClient client_;
   mutable Mutex mutex_;

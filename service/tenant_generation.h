@@ -12,10 +12,10 @@
 #include "base/mutex.h"
 #include "service/engine_client.h"
 #include "service/generation.h"
+#include "service/tenant_queue.h"
 
 namespace tandem::service {
 
-class AdmissionCount;
 class TokenPace;
 
 // Content events per choice that may be under way; at half of it credit is granted back.
@@ -24,30 +24,38 @@ inline constexpr int64_t kCreditEvents = 512;
 // and tool calls.
 inline constexpr int64_t kUncreditedEvents = 192;
 
-class GenerationChannel final : public EngineSink {
+class GenerationChannel final : public EngineSink, public TicketSink {
  public:
   GenerationChannel(uint64_t first_id, size_t choices, EngineClient& client,
-                    AdmissionCount& admission, TokenPace& pace);
+                    ModelQueue& queue, TokenPace& pace);
 
   bool deliver(uint64_t request_id, std::variant<Frame, Error> message) override;
-  std::optional<GenerationEvent> pop(SteadyTime deadline) { return queue_.pop_until(deadline); }
+  void on_turn(uint64_t ticket) override;
+  void on_refused(uint64_t ticket, Error error) override;
+
+  // What the worker is to do next: give an event on, or send the submit of a choice.
+  struct Turn {
+    uint64_t ticket = 0;
+  };
+  using Item = std::variant<GenerationEvent, Turn>;
+  std::optional<Item> pop(SteadyTime deadline) { return items_.pop_until(deadline); }
   void abandon();
-  // The submit never reached the engine: ends the choice without an event.
-  void forget(uint64_t request_id);
+  // The submit never reached the engine: the choice ends with a finish event that says cancelled.
+  void end_cancelled(uint64_t request_id);
 
  private:
   // Of a token that came; reader thread.
   void note_token(size_t choice);
-  // False: the choice had ended already.
-  bool end(size_t choice, int64_t service_us);
+  // Ends the choice and its ticket; false: it had ended already. Adds its wait to a finish event.
+  bool end(GenerationEvent& event);
 
   const uint64_t first_id_;
   EngineClient& client_;
-  AdmissionCount& admission_;
+  ModelQueue& queue_;
   TokenPace& pace_;
   const size_t events_max_;  // terminals apart
   std::vector<SteadyTime> token_at_;  // of each choice, its latest; reader thread only
-  BoundedQueue<GenerationEvent> queue_;
+  BoundedQueue<Item> items_;
   Mutex mutex_;
   std::vector<bool> ended_ TANDEM_GUARDED_BY(mutex_);
   bool abandoned_ TANDEM_GUARDED_BY(mutex_) = false;
@@ -93,18 +101,26 @@ class TenantPrompt final : public Prompt {
 
 class TenantGeneration final : public Generation {
  public:
-  TenantGeneration(EngineClient& client, std::shared_ptr<GenerationChannel> channel,
-                   uint64_t first_id, size_t choices);
+  TenantGeneration(EngineClient& client, std::shared_ptr<GenerationChannel> channel, uint64_t first_id,
+                   std::vector<protocol::Submit> choices, QueuePlace place);
   ~TenantGeneration() override;
+
+  // Sends the submit of a choice that has its turn.
+  Result<void> send(uint64_t ticket);
 
   std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
   [[nodiscard]] bool done() const override { return ended_ == taken_.size(); }
   void cancel() override;
+  [[nodiscard]] QueuePlace place() const override { return place_; }
 
  private:
+  void take_turn(uint64_t ticket);
+
   EngineClient& client_;
   std::shared_ptr<GenerationChannel> channel_;
   const uint64_t first_id_;
+  const QueuePlace place_;
+  std::vector<std::optional<protocol::Submit>> unsent_;  // per choice; none: the engine has it
   std::vector<int64_t> taken_;  // per choice, since the last grant; -1: ended
   size_t ended_ = 0;
   bool cancelled_ = false;

@@ -12,18 +12,19 @@ constexpr std::chrono::milliseconds kSlice{5};
 
 }  // namespace
 
-AnswerRun::AnswerRun(Model& model, std::vector<Part> parts)
-    : model_(model), parts_(std::move(parts)) {}
+AnswerRun::AnswerRun(Model& model, std::vector<Part> parts, SubmitTerms terms)
+    : model_(model), terms_(std::move(terms)), parts_(std::move(parts)) {}
 
 Result<void> AnswerRun::start() {
   while (next_part_ < parts_.size()) {
     Part& part = parts_[next_part_];
-    auto generation = model_.submit(*part.prompt, part.choices);
+    auto generation = model_.submit(*part.prompt, part.choices, terms_);
     if (!generation.ok()) {
       const bool later = generation.error().code == Errc::exhausted && !running_.empty();
       if (later) return {};
       return std::move(generation).error();
     }
+    if (next_part_ == 0) place_ = (*generation)->place();
     running_.push_back({std::move(generation).value(), next_choice_});
     next_choice_ += part.choices.size();
     ++next_part_;
@@ -32,7 +33,7 @@ Result<void> AnswerRun::start() {
 }
 
 Result<void> AnswerRun::start_more(Part part, size_t choice) {
-  TRY_ASSIGN(auto generation, model_.submit(*part.prompt, part.choices));
+  TRY_ASSIGN(auto generation, model_.submit(*part.prompt, part.choices, terms_));
   more_prompts_.push_back(std::move(part.prompt));
   running_.push_back({std::move(generation), choice});
   return {};

@@ -28,6 +28,8 @@ class EventSource {
   virtual void cancel() = 0;
   // What the client is told for an Error event, where that is not the usual mapping of its code.
   [[nodiscard]] virtual std::optional<wire::ApiError> refusal() const { return std::nullopt; }
+  // Where it stood in the model's queue when it was accepted.
+  [[nodiscard]] virtual QueuePlace place() const { return {}; }
 };
 
 class AnswerRun final : public EventSource {
@@ -37,7 +39,7 @@ class AnswerRun final : public EventSource {
     std::vector<protocol::Submit> choices;
   };
 
-  AnswerRun(Model& model, std::vector<Part> parts);
+  AnswerRun(Model& model, std::vector<Part> parts, SubmitTerms terms);
 
   // Starts what is admitted now. An error when that is nothing.
   Result<void> start();
@@ -47,6 +49,7 @@ class AnswerRun final : public EventSource {
   std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
   [[nodiscard]] bool done() const override;
   void cancel() override;
+  [[nodiscard]] QueuePlace place() const override { return place_; }
 
  private:
   struct Running {
@@ -59,7 +62,9 @@ class AnswerRun final : public EventSource {
   void refill();
 
   Model& model_;
+  const SubmitTerms terms_;
   std::vector<Part> parts_;
+  QueuePlace place_;  // of the first part
   size_t next_part_ = 0;
   size_t next_choice_ = 0;
   size_t turn_ = 0;

@@ -1,7 +1,6 @@
 #include "service/http/chat_generation.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "service/http/repaired_run.h"
@@ -61,8 +60,8 @@ Answer run_chat(const HandlerContext& context, const Exchange& exchange, OpenReq
       RepairedRun::Options{
           .stream = common.stream,
           .choices = static_cast<size_t>(common.n),
-          .deadline = exchange.complete_at() +
-                      std::chrono::milliseconds(context.options.request_deadline_ms)},
+          .deadline = open.terms.deadline,
+          .terms = open.terms.submit},
       std::move(receipt));
   if (const auto started = run->start(); !started.ok()) {
     return refuse_chat(*open.tracker, wire::map_error(started.error(), model.retry_after_s()),
@@ -74,6 +73,7 @@ Answer run_chat(const HandlerContext& context, const Exchange& exchange, OpenReq
                         std::move(run),
                         interface.make_writer(std::move(plan)),
                         std::move(open.tracker),
+                        std::move(open.terms),
                         notes};
   Answer answer = common.stream ? stream_answer(context, exchange, std::move(parts))
                                 : whole_answer(context, exchange, std::move(parts));

@@ -1,5 +1,6 @@
 #include "service/http/generation_answer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <variant>
@@ -19,30 +20,27 @@ wire::ApiError shutting_down() {
   return error;
 }
 
-wire::ApiError out_of_time(const HandlerContext& context) {
-  return wire::api_error(504, "deadline_exceeded",
-                         "the answer was not complete after " +
-                             std::to_string(context.options.request_deadline_ms) + " ms");
+wire::ApiError out_of_time(const GenerationParts& parts) {
+  std::string message =
+      "the answer was not complete after " + std::to_string(parts.terms.deadline_ms) + " ms";
+  const int64_t position = parts.run->place().position;
+  if (position > 0) message += "; it came to the queue as number " + std::to_string(position);
+  return wire::api_error(504, "deadline_exceeded", std::move(message));
 }
 
 // What every waiting loop asks between two events. Shared by both kinds of answer.
 struct Watch {
   const HandlerContext& context;
-  const Exchange& exchange;
-  SteadyTime deadline;
-
-  Watch(const HandlerContext& owner, const Exchange& client)
-      : context(owner),
-        exchange(client),
-        deadline(client.complete_at() + milliseconds(owner.options.request_deadline_ms)) {}
+  const GenerationParts& parts;
 
   [[nodiscard]] std::optional<wire::ApiError> must_end() const {
     if (context.stopping.load(std::memory_order_relaxed)) return shutting_down();
-    if (std::chrono::steady_clock::now() >= deadline) return out_of_time(context);
+    if (std::chrono::steady_clock::now() >= parts.terms.deadline) return out_of_time(parts);
     return std::nullopt;
   }
   [[nodiscard]] SteadyTime next_look() const {
-    return std::chrono::steady_clock::now() + milliseconds(context.options.peer_poll_ms);
+    return std::min(std::chrono::steady_clock::now() + milliseconds(context.options.peer_poll_ms),
+                    parts.terms.deadline);
   }
 };
 
@@ -78,8 +76,10 @@ void explain(GenerationParts& parts) {
   parts.writer->explain(parts.receipt->json());
 }
 
-void add_receipt(Answer& answer, const AnswerReceipt& receipt) {
-  std::string header = receipt.header();
+void add_notes(Answer& answer, const GenerationParts& parts) {
+  answer.headers.emplace_back("x-tandem-queue", queue_header(parts.run->place()));
+  if (parts.receipt == nullptr) return;
+  std::string header = parts.receipt->header();
   if (!header.empty()) answer.headers.emplace_back("x-tandem-receipt", std::move(header));
 }
 
@@ -97,7 +97,7 @@ class TokenStream final : public StreamSource {
               std::optional<GenerationEvent> first)
       : context_(context),
         exchange_(exchange),
-        watch_(context_, exchange_),
+        watch_{context_, parts_},
         parts_(std::move(parts)),
         first_(std::move(first)),
         last_write_(std::chrono::steady_clock::now()) {}
@@ -183,7 +183,7 @@ StreamSlot::~StreamSlot() { active_.fetch_sub(1, std::memory_order_relaxed); }
 
 Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
                     GenerationParts parts) {
-  const Watch watch(context, exchange);
+  const Watch watch{context, parts};
   while (!parts.run->done()) {
     if (exchange.peer_gone()) return abandoned(parts);
     if (const auto error = watch.must_end()) return refuse(*parts.tracker, *error);
@@ -200,16 +200,15 @@ Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
   parts.tracker->set_usage(parts.writer->usage());
   parts.tracker->finished(parts.writer->finish_reason());
   Json body = parts.writer->body();
-  if (parts.receipt == nullptr) return json_answer(body);
-  if (parts.receipt->explain()) body.set("tandem", parts.receipt->json());
+  if (parts.receipt != nullptr && parts.receipt->explain()) body.set("tandem", parts.receipt->json());
   Answer answer = json_answer(body);
-  add_receipt(answer, *parts.receipt);
+  add_notes(answer, parts);
   return answer;
 }
 
 Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
                      GenerationParts parts) {
-  const Watch watch(context, exchange);
+  const Watch watch{context, parts};
   const SteadyTime commit_at =
       std::chrono::steady_clock::now() + milliseconds(context.options.first_event_ms);
   std::optional<GenerationEvent> first;
@@ -226,7 +225,7 @@ Answer stream_answer(const HandlerContext& context, const Exchange& exchange,
   }
   Answer answer;
   answer.content_type = "text/event-stream";
-  if (parts.receipt != nullptr) add_receipt(answer, *parts.receipt);
+  add_notes(answer, parts);
   answer.stream =
       std::make_unique<TokenStream>(context, exchange, std::move(parts), std::move(first));
   return answer;

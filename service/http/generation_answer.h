@@ -12,6 +12,7 @@
 #include "service/http/answer_run.h"
 #include "service/http/answer_writer.h"
 #include "service/http/handlers.h"
+#include "service/http/request_terms.h"
 #include "service/http/request_tracker.h"
 
 namespace tandem::service {
@@ -35,6 +36,7 @@ struct GenerationParts {
   std::unique_ptr<EventSource> run;
   std::unique_ptr<AnswerWriter> writer;
   std::unique_ptr<RequestTracker> tracker;
+  RequestTerms terms;
   const AnswerReceipt* receipt = nullptr;  // the run's; null: there is none
 };
 

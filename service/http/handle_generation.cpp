@@ -130,12 +130,14 @@ Answer answer_text(const HandlerContext& context, const Exchange& exchange, Open
   plan.echo = std::get<std::vector<std::string>>(std::move(echo));
 
   auto run =
-      std::make_unique<AnswerRun>(model, std::get<std::vector<AnswerRun::Part>>(std::move(parts)));
+      std::make_unique<AnswerRun>(model, std::get<std::vector<AnswerRun::Part>>(std::move(parts)),
+                                  open.terms.submit);
   if (const auto started = run->start(); !started.ok()) {
     return refuse(tracker, wire::map_error(started.error(), model.retry_after_s()));
   }
   GenerationParts all{model, std::move(open.slot), std::move(run),
-                      make_text_writer(std::move(plan)), std::move(open.tracker)};
+                      make_text_writer(std::move(plan)), std::move(open.tracker),
+                      std::move(open.terms)};
   Answer answer = job.common.stream ? stream_answer(context, exchange, std::move(all))
                                     : whole_answer(context, exchange, std::move(all));
   for (const std::string& field : job.common.ignored) {

@@ -41,6 +41,9 @@ std::variant<OpenRequest, Answer> open_generation(const HandlerContext& context,
   OpenRequest open;
   open.tracker = std::make_unique<RequestTracker>(context.services, exchange, route, id);
   if (const auto error = no_new_work(context)) return refuse(*open.tracker, *error);
+  auto terms = read_terms(context.options, exchange);
+  if (const auto* error = std::get_if<wire::ApiError>(&terms)) return refuse(*open.tracker, *error);
+  open.terms = std::get<RequestTerms>(std::move(terms));
   open.slot = StreamSlot::take(context);
   if (open.slot == nullptr) return refuse(*open.tracker, too_many_streams(context));
   auto json = parse_json(exchange.body());

@@ -12,6 +12,7 @@
 #include "service/generation.h"
 #include "service/http/generation_answer.h"
 #include "service/http/handlers.h"
+#include "service/http/request_terms.h"
 #include "service/http/request_tracker.h"
 #include "service/wire/error_map.h"
 
@@ -20,6 +21,7 @@ namespace tandem::service {
 struct OpenRequest {
   std::unique_ptr<RequestTracker> tracker;
   std::unique_ptr<StreamSlot> slot;
+  RequestTerms terms;
   Json body;  // as the client sent it; any JSON value
 };
 

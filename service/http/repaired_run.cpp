@@ -63,12 +63,12 @@ size_t engine_choices(const policies::Sanitized& sanitized, size_t choices) {
 RepairedRun::RepairedRun(ChatCaller caller, ChatTry first, Options options,
                          std::unique_ptr<AnswerReceipt> receipt)
     : caller_(std::move(caller)),
-      options_(options),
+      options_(std::move(options)),
       receipt_(std::move(receipt)),
       first_(std::move(first.sanitized)),
-      run_(caller_.model(), first_parts(first, engine_choices(first_, options.choices))) {
-  choices_.resize(engine_choices(first_, options.choices));
-  copies_ = options.choices / choices_.size();
+      run_(caller_.model(), first_parts(first, engine_choices(first_, options_.choices)), options_.terms) {
+  choices_.resize(engine_choices(first_, options_.choices));
+  copies_ = options_.choices / choices_.size();
   language_may_retry_ = caller_.language_may_be_asked_again(first_);
   receipt_->add(first_.receipt);
 }

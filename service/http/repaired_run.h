@@ -26,6 +26,7 @@ class RepairedRun final : public EventSource {
     bool stream = false;
     size_t choices = 1;  // towards the client
     SteadyTime deadline{};  // no second try past it
+    SubmitTerms terms = {};
   };
   RepairedRun(ChatCaller caller, ChatTry first, Options options,
               std::unique_ptr<AnswerReceipt> receipt);
@@ -39,6 +40,7 @@ class RepairedRun final : public EventSource {
   [[nodiscard]] bool done() const override;
   void cancel() override;
   [[nodiscard]] std::optional<wire::ApiError> refusal() const override { return refusal_; }
+  [[nodiscard]] QueuePlace place() const override { return run_.place(); }
 
  private:
   // One choice of the engine.

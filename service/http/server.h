@@ -9,7 +9,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +29,13 @@
 
 namespace tandem::service {
 
+// How requests wait whose headers say nothing (service/http/request_terms.h).
+struct QueueRules {
+  std::map<std::string, double, std::less<>> key_weights;  // by public id; 1 where it is missing
+  std::set<std::string, std::less<>> batch_keys;
+  int64_t deadline_ms = 0;  // 0: none of its own
+};
+
 struct HttpOptions {
   FrontLimits front;
   size_t streams_max = 64;          // answers at the same time; one worker thread each
@@ -41,6 +50,7 @@ struct HttpOptions {
   int64_t first_event_ms = 5'000;   // how long a stream waits for its first event before the 200
   int64_t prepare_deadline_ms = 60'000;
   int64_t request_deadline_ms = 3'600'000;  // of one generation; past it 504 or an error event
+  QueueRules queue;
   bool check_host = true;          // Host must be a loopback name or in `hosts` (DNS rebinding)
   std::vector<std::string> hosts;  // further names, without port; lower case
 };

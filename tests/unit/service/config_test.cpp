@@ -238,6 +238,21 @@ TEST_CASE("the shown configuration reads back as the same") {
   CHECK(config_to_json(second.config) == config_to_json(first.config));
 }
 
+TEST_CASE("weights of keys") {
+  const auto weights = parse_key_weights({"tdm_0123abcd:3", "a:b:100"});
+  REQUIRE(weights.ok());
+  CHECK(weights->at("tdm_0123abcd") == 3.0);
+  CHECK(weights->at("a:b") == 100.0);
+  for (const char* bad : {"tdm_0123abcd", "tdm_0123abcd:", "tdm_0123abcd:0", "tdm_0123abcd:101", "a:1x", ":3"}) {
+    INFO(bad);
+    CHECK_FALSE(parse_key_weights({bad}).ok());
+  }
+  CHECK_FALSE(parse_key_weights({"a:1", "a:2"}).ok());
+  const ParsedConfig parsed = parse_config(std::string(kSmallest) + "[queue]\nkey_weights = [\"a:0\"]\n", "/c");
+  REQUIRE(parsed.problems.size() == 1);
+  CHECK(parsed.problems[0].key == "queue.key_weights");
+}
+
 TEST_CASE("addresses to listen on") {
   CHECK(parse_listen("127.0.0.1:8080").value().loopback);
   CHECK(parse_listen("[::1]:1").value().host == "::1");

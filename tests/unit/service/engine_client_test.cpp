@@ -151,10 +151,12 @@ TEST_CASE("a resize is asked with what changes, and its answer is read") {
 TEST_CASE("an engine that overruns its credit still leaves each choice its terminal") {
   Ear ear;
   EngineClient client({.name = "alpha"}, ear);
-  AdmissionCount admission(4, 0);
-  REQUIRE(admission.admit(2) == AdmissionCount::Verdict::admitted);
+  const FakeClock clock;
+  ModelQueue queue({.model = "alpha", .slots = 4}, clock);
   TokenPace pace;
-  GenerationChannel channel(10, 2, client, admission, pace);
+  const auto channel_owner = std::make_shared<GenerationChannel>(10, 2, client, queue, pace);
+  GenerationChannel& channel = *channel_owner;
+  REQUIRE(queue.enter({.first_ticket = 10, .count = 2, .terms = {}}, channel_owner).turns.size() == 2);
   const protocol::Event event{protocol::ContentEvent{.text = "x"}};
   const std::string payload = event.to_json().dump();
   const auto content = [&] {
@@ -168,9 +170,11 @@ TEST_CASE("an engine that overruns its credit still leaves each choice its termi
     CHECK(channel.deliver(id, make_error(Errc::unavailable, "lost twice")));
   }
   int terminals = 0;
-  while (const auto next = channel.pop(SteadyTime{})) terminals += next->terminal() ? 1 : 0;
+  while (const auto next = channel.pop(SteadyTime{})) {
+    terminals += std::get<GenerationEvent>(*next).terminal() ? 1 : 0;
+  }
   CHECK(terminals == 2);
-  CHECK(admission.open() == 0);
+  CHECK(queue.open() == 0);
 }
 
 }  // namespace

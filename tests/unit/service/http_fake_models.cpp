@@ -47,6 +47,7 @@ class FakeGeneration final : public Generation {
     model_.running.fetch_sub(static_cast<int>(choices_.size()));
   }
 
+  [[nodiscard]] QueuePlace place() const override { return script_.place; }
   std::optional<GenerationEvent> next_event(SteadyTime deadline) override {
     for (size_t i = 0; i < choices_.size(); ++i) {
       turn_ = (turn_ + 1) % choices_.size();
@@ -143,11 +144,13 @@ Result<std::unique_ptr<Prompt>> FakeModel::prepare(const protocol::Prepare& requ
 }
 
 Result<std::unique_ptr<Generation>> FakeModel::submit(const Prompt&,
-                                                      std::vector<protocol::Submit> choices) {
+                                                      std::vector<protocol::Submit> choices,
+                                                      const SubmitTerms& terms) {
   if (script.submit_error.has_value()) return *script.submit_error;
   {
     MutexLock lock(mutex_);
     last_submit_ = choices.back();
+    last_terms_ = terms;
   }
   submitted.fetch_add(static_cast<int>(choices.size()));
   auto generation = std::make_unique<FakeGeneration>(*this, std::move(choices));

@@ -28,6 +28,7 @@ struct FakeScript {
   std::optional<Error> prepare_error;
   std::vector<protocol::ScoredToken> prompt_scores;
   int64_t answer_tokens_min = 0;
+  QueuePlace place;
   std::vector<std::string> prepare_warnings;
 };
 
@@ -66,6 +67,10 @@ class FakeModel final : public Model {
     MutexLock lock(mutex_);
     return last_submit_;
   }
+  [[nodiscard]] SubmitTerms last_terms() const {
+    MutexLock lock(mutex_);
+    return last_terms_;
+  }
   [[nodiscard]] protocol::Prepare last_prepare() const {
     MutexLock lock(mutex_);
     return last_prepare_;
@@ -83,8 +88,8 @@ class FakeModel final : public Model {
   [[nodiscard]] int64_t retry_after_s() const override { return 3; }
   Result<std::unique_ptr<Prompt>> prepare(const protocol::Prepare& request,
                                           SteadyTime deadline) override;
-  Result<std::unique_ptr<Generation>> submit(const Prompt& prompt,
-                                             std::vector<protocol::Submit> choices) override;
+  Result<std::unique_ptr<Generation>> submit(const Prompt& prompt, std::vector<protocol::Submit> choices,
+                                             const SubmitTerms& terms) override;
   Result<protocol::Tokens> tokenize(const protocol::Tokenize& request,
                                     SteadyTime deadline) override;
   Result<protocol::Text> detokenize(const protocol::Detokenize& request,
@@ -95,6 +100,7 @@ class FakeModel final : public Model {
   mutable Mutex mutex_;
   ModelStatus status_ TANDEM_GUARDED_BY(mutex_);
   ChatRules rules_ TANDEM_GUARDED_BY(mutex_);
+  SubmitTerms last_terms_ TANDEM_GUARDED_BY(mutex_);
   protocol::Submit last_submit_ TANDEM_GUARDED_BY(mutex_);
   protocol::Prepare last_prepare_ TANDEM_GUARDED_BY(mutex_);
 };

@@ -7,12 +7,11 @@ namespace tandem::service {
 namespace {
 
 using std::chrono::milliseconds;
-using Verdict = AdmissionCount::Verdict;
 
 std::unique_ptr<Generation> submit(Tenant& tenant, const Prompt& prompt, size_t choices = 1,
                                    int64_t max_tokens = 10'000) {
   auto generation =
-      tenant.submit(prompt, std::vector<protocol::Submit>(choices, {.max_tokens = max_tokens}));
+      tenant.submit(prompt, std::vector<protocol::Submit>(choices, {.max_tokens = max_tokens}), {});
   INFO((generation.ok() ? "" : generation.error().message));
   REQUIRE(generation.ok());
   return std::move(*generation);
@@ -80,22 +79,6 @@ TEST_CASE("a prompt above the model's own bound is refused with both numbers, un
   CHECK(world.tenant().prepare(longer, soon()).ok());
   world.tenant().set_prompt_tokens_max(0);
   CHECK(prepare_text(world.tenant(), std::string(3000, 'x'))->prepared().prompt_tokens == 3000);
-}
-
-TEST_CASE("slots of the admission change for what comes: what was admitted stays") {
-  AdmissionCount count(2, 1);
-  REQUIRE(count.admit(3) == Verdict::admitted);
-  CHECK(count.admit(1) == Verdict::full);
-  count.set_slots(4);
-  CHECK(count.slots() == 4);
-  CHECK(count.admit(2) == Verdict::admitted);
-  CHECK(count.admit(1) == Verdict::full);
-  count.set_slots(1);
-  CHECK(count.open() == 5);
-  for (int i = 0; i < 3; ++i) count.end(0);
-  CHECK(count.admit(1) == Verdict::full);  // 1 slot and 1 place in the queue are taken
-  count.end(0);
-  CHECK(count.admit(1) == Verdict::admitted);
 }
 
 TEST_CASE("several choices of one prompt end once each") {
@@ -168,7 +151,7 @@ TEST_CASE("an engine that is killed fails its open requests exactly once each") 
   world.until([&] { return world.state() == ModelState::backoff; });
   world.clock.advance(std::chrono::seconds(2));
   REQUIRE(world.until_ready());
-  const auto stale = world.tenant().submit(*prompt, {{.max_tokens = 1}});
+  const auto stale = world.tenant().submit(*prompt, {{.max_tokens = 1}}, {});
   REQUIRE_FALSE(stale.ok());
   CHECK(stale.error().code == Errc::unavailable);
   CHECK(world.status().slots_busy == 0);
@@ -214,17 +197,17 @@ TEST_CASE("admission is bounded: slots and queue, then exhausted with a wait in 
   const auto second = submit(world.tenant(), *prompt);
   CHECK(world.status().slots_busy == 2);
   CHECK(world.status().queue == 1);
-  const auto third = world.tenant().submit(*prompt, {{.max_tokens = 1}});
+  const auto third = world.tenant().submit(*prompt, {{.max_tokens = 1}}, {});
   REQUIRE_FALSE(third.ok());
   CHECK(third.error().code == Errc::exhausted);
   CHECK(third.error().message == "model alpha is busy: 2 slots are taken and 1 requests wait");
   CHECK(world.tenant().retry_after_s() >= 1);
-  const auto never = world.tenant().submit(*prompt, std::vector<protocol::Submit>(4));
+  const auto never = world.tenant().submit(*prompt, std::vector<protocol::Submit>(4), {});
   REQUIRE_FALSE(never.ok());
   CHECK(never.error().code == Errc::too_large);
   second->cancel();
   (void)drain(*second);
-  CHECK(world.tenant().submit(*prompt, {{.max_tokens = 1}}).ok());
+  CHECK(world.tenant().submit(*prompt, {{.max_tokens = 1}}, {}).ok());
 }
 
 TEST_CASE("open prompts are bounded, and a released one makes room") {
@@ -291,41 +274,6 @@ TEST_CASE("a model that is not ready says so at once") {
   CHECK(early.error().message == "model alpha is not ready: loading");
 }
 
-TEST_CASE("the wait is the mean service time times the place in the queue over the slots") {
-  AdmissionCount count(2, 100);
-  REQUIRE(count.admit(12) == Verdict::admitted);
-  CHECK(count.wait_s() == 1);  // nothing measured yet
-  count.end(8'000'000);        // 8 s; 11 are open, 9 of them wait, the next is tenth
-  CHECK(count.wait_s() == 40);
-  for (int i = 0; i < 11; ++i) count.end(8'000'000);
-  CHECK(count.wait_s() == 4);
-  CHECK(count.open() == 0);
-  CHECK(count.admit(103) == Verdict::full);
-}
-
-TEST_CASE("slots change while choices run: what runs stays, new ones are measured by the new number") {
-  AdmissionCount count(4, 8);
-  REQUIRE(count.admit(10) == Verdict::admitted);
-  count.set_slots_max(1);  // and a quarter of the queue
-  CHECK(count.slots() == 1);
-  CHECK(count.slots_of_its_own() == 4);
-  CHECK(count.open() == 10);
-  CHECK(count.admit(1) == Verdict::full_for_now);
-  CHECK(count.admit(3) == Verdict::full);  // 13 are more than ever fit
-  for (int i = 0; i < 8; ++i) count.end(8'000'000);
-  CHECK(count.wait_s() == 16);  // two are open, one slot: the next is second
-  CHECK(count.admit(1) == Verdict::admitted);
-  CHECK(count.admit(1) == Verdict::full_for_now);
-  count.set_slots_max(AdmissionCount::kNoLimit);
-  CHECK(count.slots() == 4);
-  CHECK(count.admit(9) == Verdict::admitted);
-  CHECK(count.admit(1) == Verdict::full);
-  count.set_slots(16);
-  CHECK(count.slots() == 16);
-  CHECK(count.admit(12) == Verdict::admitted);
-  CHECK(count.admit(1) == Verdict::full);
-}
-
 TEST_CASE("a host short of memory: long prompts and further requests are told to come back") {
   World world("tokens 1000000\n");
   world.config.default_model.slots = 4;
@@ -344,7 +292,7 @@ TEST_CASE("a host short of memory: long prompts and further requests are told to
 
   const auto prompt = prepare_text(world.tenant(), "abc");
   const auto running = submit(world.tenant(), *prompt, 2);
-  const auto third = world.tenant().submit(*prompt, std::vector<protocol::Submit>(1));
+  const auto third = world.tenant().submit(*prompt, std::vector<protocol::Submit>(1), {});
   REQUIRE_FALSE(third.ok());
   CHECK(third.error().path == kShortOfMemory);
   CHECK(third.error().message == "model alpha has 2 of 4 slots for now, and they are taken: " + why);
