@@ -38,19 +38,28 @@ uint64_t next_number(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<BlackBox>> BlackBox::open(const std::string& path, int echo_fd) {
-  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
-  if (!file.valid()) return errno_error(Errc::io, "cannot open " + path, errno);
-  // The whole ring now: a full disk must not take the black box away later.
-  if (const int error = ::posix_fallocate(file.get(), 0, kLines * kLineBytes); error != 0) {
-    return errno_error(Errc::io, "cannot allocate " + path, error);
-  }
-  const uint64_t next = next_number(file.get());
-  return std::unique_ptr<BlackBox>(new BlackBox(std::move(file), echo_fd, next));
+std::unique_ptr<BlackBox> BlackBox::open(std::string path, int echo_fd) {
+  return std::unique_ptr<BlackBox>(new BlackBox(std::move(path), echo_fd));
 }
 
-BlackBox::BlackBox(Fd file, int echo_fd, uint64_t next)
-    : file_(std::move(file)), echo_fd_(echo_fd), number_(next), writer_([this] { write_lines(); }) {}
+BlackBox::BlackBox(std::string path, int echo_fd) : path_(std::move(path)), echo_fd_(echo_fd) {
+  if (const auto opened = open_file(); !opened.ok()) {
+    std::fprintf(stderr, "guard: the black box waits: %s\n", opened.error().message.c_str());
+  }
+  writer_ = std::jthread([this] { write_lines(); });
+}
+
+Result<void> BlackBox::open_file() {
+  Fd file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!file.valid()) return errno_error(Errc::io, "cannot open " + path_, errno);
+  // The whole ring now: a full disk must not take the black box away later.
+  if (const int error = ::posix_fallocate(file.get(), 0, kLines * kLineBytes); error != 0) {
+    return errno_error(Errc::io, "cannot allocate " + path_, error);
+  }
+  number_ = std::max(number_, next_number(file.get()));
+  file_ = std::move(file);
+  return {};
+}
 
 BlackBox::~BlackBox() {
   stop_.store(true, std::memory_order_release);
@@ -81,6 +90,7 @@ void BlackBox::note(std::string_view text, bool echo) noexcept {
 }
 
 void BlackBox::write_line(const Line& line) {
+  if (!file_.valid()) (void)open_file();
   std::array<char, kLineBytes> out;
   out.fill(' ');
   std::snprintf(out.data(), out.size(), "%0*llu ", static_cast<int>(kNumberDigits),
@@ -93,7 +103,7 @@ void BlackBox::write_line(const Line& line) {
   const auto at = static_cast<off_t>(number_ % kLines * kLineBytes);
   ++number_;
   // A line that cannot be written is lost; the next one is tried again.
-  if (::pwrite(file_.get(), out.data(), out.size(), at) == static_cast<ssize_t>(out.size())) {
+  if (file_.valid() && ::pwrite(file_.get(), out.data(), out.size(), at) == static_cast<ssize_t>(out.size())) {
     ::fdatasync(file_.get());
   }
   if (line.echo && echo_fd_ >= 0) {

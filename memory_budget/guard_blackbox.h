@@ -3,12 +3,15 @@
 // a wedge the file still reads with any pager; the highest number is the last line.
 //
 // note() is called by the guard's loop only; it neither waits nor allocates. Lines are lost when the
-// disk stands still for longer than the buffer, and the number of lost ones is in the next line.
+// disk stands still for longer than the buffer, and the number of lost ones is in the next line. A file
+// that cannot be opened or is full from the beginning costs the lines, never the guard: it is tried again
+// with each line.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -24,8 +27,8 @@ class BlackBox {
   static constexpr size_t kLines = 7200;  // two hours
   static constexpr size_t kBuffered = 64;
 
-  // Errors: io. `echo_fd` also gets the lines of actions; -1: none.
-  static Result<std::unique_ptr<BlackBox>> open(const std::string& path, int echo_fd);
+  // `echo_fd` also gets the lines of actions; -1: none.
+  static std::unique_ptr<BlackBox> open(std::string path, int echo_fd);
   ~BlackBox();
   BlackBox(const BlackBox&) = delete;
   BlackBox& operator=(const BlackBox&) = delete;
@@ -39,13 +42,15 @@ class BlackBox {
     size_t size = 0;
     bool echo = false;
   };
-  BlackBox(Fd file, int echo_fd, uint64_t next);
+  BlackBox(std::string path, int echo_fd);
+  [[nodiscard]] Result<void> open_file();
   void write_lines();
   void write_line(const Line& line);
 
-  Fd file_;
+  const std::string path_;
   int echo_fd_;
-  uint64_t number_;  // of the writer
+  Fd file_;              // of the writer, after open()
+  uint64_t number_ = 0;  // of the writer
   std::array<Line, kBuffered> lines_;
   std::atomic<uint64_t> noted_ = 0;    // by the loop
   std::atomic<uint64_t> written_ = 0;  // by the writer

@@ -81,7 +81,7 @@ Result<std::unique_ptr<GuardProcess>> GuardProcess::start(const GuardOptions& op
   TRY_ASSIGN(HostProbe probe, HostProbe::open(options.root));
   TRY_ASSIGN(GuardPageMapping page, map_guard_page(options.page, options.root));
   TRY_ASSIGN(Fd claim, claim_guard_page(options.page));
-  TRY_ASSIGN(auto blackbox, BlackBox::open(options.blackbox, options.echo_fd));
+  auto blackbox = BlackBox::open(options.blackbox, options.echo_fd);
   std::unique_ptr<GuardProcess> guard(new GuardProcess(std::move(probe), std::move(blackbox)));
   guard->page_ = std::move(page);
   guard->claim_ = std::move(claim);

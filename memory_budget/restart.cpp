@@ -124,14 +124,18 @@ void RestartMachine::request_restart(Role role) {
   t.restart = t.state == RunState::running || t.state == RunState::loading;
 }
 
-void RestartMachine::adopt(Role role, const HostSight& sight) {
+void RestartMachine::adopt(Role role, const HostSight& sight, std::optional<Profile> found) {
   Tenant& t = tenant(role);
   t.wanted = true;
-  t.current = t.configured;
+  t.current = found.value_or(t.configured);
   t.adopted = true;
   t.state = sight.tenants[role_index(role)].ready ? RunState::running : RunState::loading;
   if (t.state == RunState::loading) command(role, CommandKind::guard_fast);
   t.since_ms = sight.now_ms;
+  if (t.current.name != t.configured.name) {
+    raise(role, IncidentKind::gate_fallback,
+          t.configured.name + " -> " + t.current.name + ": found running with it");
+  }
   note_memory(role, sight);
 }
 
@@ -146,7 +150,10 @@ void RestartMachine::note_end(Role role, std::string how, bool memory) {
   tenant(role).ended_for_memory = memory;
 }
 
-void RestartMachine::stopped_by_guard(Role role) { tenant(role).guard_stopped = true; }
+void RestartMachine::stopped_by_guard(Role role, std::string how) {
+  tenant(role).guard_stopped = true;
+  tenant(role).guard_how = std::move(how);
+}
 
 void RestartMachine::command(Role role, CommandKind kind) {
   commands_.push_back({.kind = kind, .role = role});
@@ -193,6 +200,7 @@ void RestartMachine::enter(Role role, RunState state, const HostSight& sight) {
     case RunState::reclaim:
       CHECK_MSG(!sight.tenants[role_index(role)].alive, "caches dropped before the stop");
       reclaim_answered_ = false;
+      dropped_ = false;
       t.reclaimed_ms = sight.now_ms;
       command(role, CommandKind::reclaim);
       break;
@@ -205,6 +213,7 @@ void RestartMachine::enter(Role role, RunState state, const HostSight& sight) {
       t.reclaimed_ms = -1;
       t.waiting_since_ms = -1;
       t.guard_stopped = false;
+      t.guard_how.clear();
       t.failed.reset();
       t.how_ended.clear();
       t.ended_for_memory = false;
@@ -258,8 +267,8 @@ void RestartMachine::died(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   const bool by_guard = t.guard_stopped;
   const int64_t lived_ms = sight.now_ms - t.since_ms;
-  const std::string text = by_guard ? "stopped by the guard at " + size_text(sight.available_bytes) +
-                                          " available"
+  const std::string text = by_guard ? (t.guard_how.empty() ? "stopped by the guard" : t.guard_how) + "; " +
+                                          size_text(sight.available_bytes) + " available now"
                                     : "ended by itself after " + std::to_string(lived_ms / 1000) + " s" +
                                           (t.how_ended.empty() ? "" : ": " + t.how_ended);
   raise(role, by_guard ? IncidentKind::stopped_by_guard : IncidentKind::died, text);
@@ -350,9 +359,13 @@ void RestartMachine::memory_settled(Role role, const HostSight& sight) {
 void RestartMachine::step_reclaim(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   if (!reclaim_answered_ && sight.now_ms - t.since_ms < times_.reclaim_ms) return;
-  const int64_t cached = sight.tenants[role_index(other(role))].mapped_cache_bytes;
-  const int64_t expected = sight.available_bytes - cached;
-  if (sight.free_bytes < expected - expected / 20) {
+  // What the neighbour serves from and what others have mapped is in use: no drop takes it.
+  const int64_t cached =
+      std::max(sight.tenants[role_index(other(role))].mapped_cache_bytes, sight.mapped_bytes);
+  const int64_t expected = std::max<int64_t>(sight.available_bytes - cached, 0);
+  if (!dropped_) {
+    clear(role, IncidentKind::cache_stays);  // nobody dropped anything: nothing is proved
+  } else if (sight.free_bytes < expected - expected / 20) {
     raise(role, IncidentKind::cache_stays,
           "free " + size_text(sight.free_bytes) + " after dropping caches, available " +
               size_text(sight.available_bytes));

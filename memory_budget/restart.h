@@ -107,6 +107,7 @@ struct HostSight {
   int64_t free_bytes = 0;
   int64_t big_blocks = 0;       // free blocks of order >= 9
   int64_t big_blocks_min = 0;   // 0: no baseline known on this unit
+  int64_t mapped_bytes = 0;     // of all processes: page cache that cannot be dropped
   Level level = Level::green;
   std::array<TenantSight, kRoleCount> tenants{};
   std::vector<Holder> holders;  // who holds the rest, for the texts
@@ -188,8 +189,9 @@ class RestartMachine {
   void request_start(Role role);    // also out of given_up, with a fresh retry budget
   void request_stop(Role role);
   void request_restart(Role role);
-  // The engine was found running (tandemd restarted): no gate, and no load when it is ready.
-  void adopt(Role role, const HostSight& sight);
+  // The engine was found running (tandemd restarted): no gate, and no load when it is ready. With the
+  // profile that it was started with, where that is not the configured one.
+  void adopt(Role role, const HostSight& sight, std::optional<Profile> found = {});
 
   // An operator's wish to drop caches by hand; refused while it would do harm, with the reason.
   [[nodiscard]] Result<void> may_reclaim(const HostSight& sight) const;
@@ -197,7 +199,11 @@ class RestartMachine {
   [[nodiscard]] bool may_do_heavy_work() const;
 
   std::vector<Command> step(const HostSight& sight);
-  void reclaim_done() { reclaim_answered_ = true; }
+  // `dropped`: false when nobody was there to do it, which says nothing about the caches.
+  void reclaim_done(bool dropped = true) {
+    reclaim_answered_ = true;
+    dropped_ = dropped;
+  }
   // The engine said why it cannot start; its processes may still be there.
   void start_failed(Role role, std::string_view error, bool in_first_memory_query);
   // The same with all that is known; also of a model that runs and is of no use any more.
@@ -206,7 +212,9 @@ class RestartMachine {
   void note_end(Role role, std::string how, bool memory);
   // From here on both may stop at the same time, whatever the other one does: tandemd ends.
   void close();
-  void stopped_by_guard(Role role);
+  // Before the end is seen. `how`: with the guard's numbers, for the incident; this is the only one that
+  // tells of it.
+  void stopped_by_guard(Role role, std::string how = {});
 
   [[nodiscard]] RunState state(Role role) const { return tenant(role).state; }
   [[nodiscard]] const Profile& profile(Role role) const { return tenant(role).current; }
@@ -243,6 +251,7 @@ class RestartMachine {
     bool first_query_used = false;
     bool backoff_due = false;       // this stop is a failure's
     bool guard_stopped = false;
+    std::string guard_how;
     bool seen_alive = false;        // since the start command
     std::string first_error;
     std::optional<Failure> failed;  // to be handled in the next step
@@ -294,6 +303,7 @@ class RestartMachine {
   RestartTimes times_;
   std::array<Tenant, kRoleCount> tenants_{};
   bool reclaim_answered_ = false;
+  bool dropped_ = false;
   bool closing_ = false;
   std::vector<Command> commands_;
 };

@@ -23,6 +23,7 @@
 #include "service/budget_target.h"
 #include "service/canary.h"
 #include "service/control_page.h"
+#include "service/driver_memory.h"
 #include "service/engine_binary.h"
 #include "service/guard_watch.h"
 #include "service/host_view.h"
@@ -92,7 +93,11 @@ class StopSignal {
 Result<Fd> take_lock(const std::string& key, const std::string& directory) {
   const std::string path = directory + "/tandemd.lock";
   Fd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!lock.valid()) return errno_error(Errc::io, "open " + path, errno);
+  // A disk that cannot be written is no reason not to serve: what is there is locked as it is.
+  const int problem = lock.valid() ? 0 : errno;
+  if (!lock.valid()) lock = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!lock.valid()) lock = Fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock.valid()) return errno_error(Errc::io, "open " + path, problem);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
   return make_error(Errc::io, "another tandemd runs with " + key + " " + directory + " (its lock " +
                                   path + " is taken)");
@@ -139,6 +144,8 @@ class App {
   LeasePageMapping lease_;  // none when the lease is off
   std::unique_ptr<StoreBook> book_;
   BudgetKeeper::Start budgets_at_start_;
+  budget::LevelFloors floors_;  // of this host, as configured
+  std::unique_ptr<DriverMemory> driver_memory_;
   std::unique_ptr<HostView> host_;
   std::unique_ptr<Reclaimer> reclaimer_;
   std::unique_ptr<LearnedBook> learned_;
@@ -189,6 +196,7 @@ Result<void> App::open_store() {
   const LimitsConfig& limits = config_.limits;
   TRY_ASSIGN(store_,
              Store::open({.path = config_.server.state_dir + "/tandem.db",
+                          .copy_path = config_.server.run_dir + "/store-copy.db",
                           .record_rows = limits.record_rows,
                           .responses = {.bytes_max = limits.stored_bytes,
                                         .bytes_per_key_max = limits.stored_bytes_per_key,
@@ -226,7 +234,8 @@ Result<void> App::build_models() {
           .incidents = *incidents_,
           .page = page_.get(),
           .learned = learned_.get(),
-          .lease_id = lease_ ? lease_page_id(*lease_) : ""},
+          .lease_id = lease_ ? lease_page_id(*lease_) : "",
+          .describe = ask_engine},
       [this] { on_models_changed(); });
   budget_target_ = std::make_unique<SupervisorBudgets>(*supervisor_, restart_limit(config_.engines));
   budgets_ = std::make_unique<BudgetKeeper>(BudgetKeeper::Parts{.configured = config_,
@@ -270,10 +279,7 @@ Result<void> App::open_watch() {
                    .blackbox = server.state_dir + "/blackbox",
                    .watchdog = config_.guard.watchdog,
                    .log = server.run_dir + "/guard.log"};
-  TRY_ASSIGN(budget::HostProbe probe, budget::HostProbe::open(""));
-  budget::HostReading host;
-  if (!probe.read(host)) return make_error(Errc::io, "/proc/meminfo cannot be read");
-  TRY_ASSIGN(options.floors, memory_floors(config_.memory, host.memory.total));
+  options.floors = floors_;
   const Config& models = budgets_at_start_.config;
   options.model_files.push_back(models.default_model.file);
   options.default_batch_tokens = models.default_model.batch_tokens;
@@ -297,11 +303,13 @@ Result<void> App::open_host() {
   TRY_ASSIGN(budget::HostProbe probe, budget::HostProbe::open(""));
   budget::HostReading reading;
   if (!probe.read(reading)) return make_error(Errc::io, "/proc/meminfo cannot be read");
-  TRY_ASSIGN(budget::LevelFloors floors, memory_floors(config_.memory, reading.memory.total));
-  const bool shared = device_shares_memory(reading.memory.total);
+  TRY_ASSIGN(floors_, memory_floors(config_.memory, reading.memory.total));
+  driver_memory_ = DriverMemory::open({.mem_total_bytes = reading.memory.total}, clock_);
+  const bool shared = driver_memory_ != nullptr;
+  budget::LevelFloors floors = floors_;
   // Free and contiguous memory are the driver's need (U5 b, c): for our own pages the kernel makes room.
   if (!shared) floors.load_free_min = 0;
-  TRY_ASSIGN(host_, make_host_view(floors, page_.get()));
+  TRY_ASSIGN(host_, make_host_view(floors, page_.get(), driver_memory_.get()));
   const std::string& reclaim = config_.memory.reclaim;
   reclaimer_ = reclaim == "always" || (reclaim == "auto" && shared)
                    ? make_helper_reclaimer(binary_beside_us("tandem-reclaim"), ::geteuid() == 0)

@@ -71,7 +71,10 @@ Result<BudgetKeeper::Start> BudgetKeeper::resolve(const Config& configured, Budg
       ended.who = "configuration file";
       log::warning("budget of model " + config.name + ": " + ended.text + ": " +
                    budget_change_text(ended.before.values, ended.after.values));
-      TRY(book.append_budget(ended));
+      // Where it cannot be written now, the next start says it again.
+      if (const auto kept = book.append_budget(ended); !kept.ok()) {
+        log::warning("the end of a budget is not recorded: " + kept.error().message);
+      }
     }
     out.states[index(role)] = resolved.state;
     put_budget(resolved.state.values, config);

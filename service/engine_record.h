@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "memory_budget/restart.h"
 
 namespace tandem::service {
 
@@ -16,6 +18,9 @@ struct EngineRecord {
   std::string config_hash;
   std::string instance_id;   // empty before the handshake
   std::string weights_hash;  // empty before the handshake
+  // What it was started with instead of what is configured: a fallback. A record without one, also of an
+  // older tandemd: the configured one.
+  std::optional<budget::Profile> fallback = std::nullopt;
 };
 
 Result<void> write_engine_record(const std::string& path, const EngineRecord& record);

@@ -195,6 +195,7 @@ void EngineSlot::launch(const budget::Profile& profile) {
   drained_ = false;
   excused_ = false;
   record_ = {.config_hash = config_hash_};
+  if (profile.slots > 0) record_.fallback = profile;
   group_ = {};
   enter(Phase::connecting, "starts", clock_.now() + options_.engines.hello_deadline);
   auto process = launcher_.launch({.instance = budget::role_name(options_.role),
@@ -442,8 +443,21 @@ void EngineSlot::show(ModelState state, const std::string& message) {
   tenant_.set_status(status_);
 }
 
+ModelBudget EngineSlot::budget() const {
+  ModelConfig model = options_.model;
+  if (record_.fallback.has_value()) {
+    model.slots = record_.fallback->slots;
+    model.kv_bytes = record_.fallback->kv_bytes;
+  }
+  return budget_of(model);
+}
+
+// Whoever changes a running engine's budget has told it so: the fallback holds no longer.
 void EngineSlot::set_budget(const ModelBudget& budget) {
   put_budget(budget, options_.model);
+  if (!record_.fallback.has_value()) return;
+  record_.fallback.reset();
+  if (process_.valid()) save_record();
 }
 
 void EngineSlot::let_go() {

@@ -68,7 +68,9 @@ class EngineSlot {
   void kill();
   // Of the engine's next start.
   void set_budget(const ModelBudget& budget);
-  [[nodiscard]] ModelBudget budget() const { return budget_of(options_.model); }
+  // Of the engine that runs: the configured one, or the fallback's that it was started with.
+  [[nodiscard]] ModelBudget budget() const;
+  [[nodiscard]] const std::optional<budget::Profile>& fallback() const { return record_.fallback; }
   // Drops the connection and leaves the process running.
   void let_go();
 

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "memory_budget/guard_floors.h"
+#include "service/host_view.h"
 #include "service/process.h"
 
 namespace tandem::service {
@@ -173,23 +174,9 @@ void GuardWatch::note_stale(bool stale, int64_t age_ms) {
                    Json::object({{"pid", pid}, {"age_ms", heard_any_ ? age_ms : 0}}));
 }
 
-void GuardWatch::note_stopped(const std::string& who, budget::Role role, const char* action, const char* reason,
-                              int64_t available_bytes) {
-  const Tenant* model = tenant(role);
-  if (model == nullptr) return;
-  incidents_.raise(IncidentKind::stopped_by_guard, model->info().name,
-                   who + " stops model " + model->info().name + " (" + action + ", " + reason + ") with " +
-                       mib(available_bytes) + " available",
-                   Json::object({{"action", action}, {"reason", reason}, {"available_bytes", available_bytes}}));
-}
-
-// What the guard did since we last heard of it.
+// What the guard could not do since we last heard of it; whom it stopped the restart machine reads from the
+// same page, and says it.
 void GuardWatch::hear_guard(const budget::GuardReport& report) {
-  if (heard_any_ && report.actions > heard_.actions) {
-    note_stopped("the guard", report.role == 0 ? budget::Role::default_model : budget::Role::optional_model,
-                 budget::guard_action_name(static_cast<budget::GuardActionKind>(report.action)),
-                 budget::guard_reason_name(static_cast<budget::GuardReason>(report.reason)), report.available_bytes);
-  }
   if (heard_any_ && report.refused > heard_.refused) {
     incidents_.raise(IncidentKind::guard_blind, "",
                      "the guard was told of a process that is not what the control page says");
@@ -212,9 +199,10 @@ void GuardWatch::stop_like_the_guard(const budget::GuardOutput& own) {
     const auto process = Process::open(static_cast<pid_t>(pid));
     // Asked again: a pid that the supervisor still holds is nobody else's.
     if (!process.ok() || model->status().pid != pid || !process_is_ours(process->pid())) continue;
+    // First: the end must not be taken for a crash.
+    supervisor_.note_guard_stop(action.role, guard_stop_text("tandemd, in the guard's place,", action.kind,
+                                                             action.reason, reading_.memory.available));
     (void)process->signal(action.kind == budget::GuardActionKind::kill ? SIGKILL : SIGTERM);
-    note_stopped("tandemd, in the guard's place,", action.role, budget::guard_action_name(action.kind),
-                 budget::guard_reason_name(action.reason), reading_.memory.available);
   }
 }
 

@@ -79,8 +79,6 @@ class GuardWatch final : private ShedActs {
   [[nodiscard]] View view(const budget::GuardOutput& own);
   void note_stale(bool stale, int64_t age_ms);
   void hear_guard(const budget::GuardReport& report);
-  void note_stopped(const std::string& who, budget::Role role, const char* action, const char* reason,
-                    int64_t available_bytes);
   void stop_like_the_guard(const budget::GuardOutput& own);
   void tell_level(const View& view);
   void clear_what_is_over(const View& view);

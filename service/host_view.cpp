@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "memory_budget/probe_nvml.h"
+#include "memory_budget/plan_box.h"
 
 namespace tandem::service {
 namespace {
@@ -17,8 +17,9 @@ constexpr int64_t kHolderBytesMin = int64_t{256} << 20;
 
 class ProcHostView final : public HostView {
  public:
-  ProcHostView(budget::HostProbe probe, const budget::LevelFloors& floors, const ControlPage* page)
-      : probe_(std::move(probe)), levels_(floors), page_(page) {}
+  ProcHostView(budget::HostProbe probe, const budget::LevelFloors& floors, const ControlPage* page,
+               const DriverMemory* driver)
+      : probe_(std::move(probe)), levels_(floors), page_(page), driver_(driver) {}
 
   budget::HostSight look(int64_t now_ms) override {
     // A host that cannot even show its memory keeps the last reading.
@@ -28,6 +29,7 @@ class ProcHostView final : public HostView {
     sight.available_bytes = budget::allocatable_bytes(reading_.memory);
     sight.free_bytes = reading_.memory.free;
     sight.big_blocks = budget::blocks_at_least(reading_.buddy, 9);
+    sight.mapped_bytes = std::max<int64_t>(reading_.memory.mapped - reading_.memory.shmem, 0);
     sight.level = levels_
                       .update({.at_ms = now_ms,
                                .available_bytes = reading_.memory.available,
@@ -47,7 +49,17 @@ class ProcHostView final : public HostView {
   }
 
   [[nodiscard]] int64_t oom_kills() const override { return reading_.vmstat.oom_kills; }
-  GroupMemory memory_of(const ProcessGroup& group) override { return group_memory(group); }
+  GroupMemory memory_of(const ProcessGroup& group) override {
+    GroupMemory memory = group_memory(group);
+    if (driver_ == nullptr) return memory;
+    const DriverMemory::Held held = driver_->of(memory.pids);
+    memory.driver_bytes = held.bytes;
+    memory.driver_unknown = !held.known;
+    return memory;
+  }
+  [[nodiscard]] bool driver_holds(const std::vector<pid_t>& pids) const override {
+    return driver_ != nullptr && driver_->of(pids).listed;
+  }
   [[nodiscard]] const budget::LevelFloors& floors() const override { return levels_.floors(); }
   std::optional<GuardStop> guard_stop() override { return std::exchange(stop_, std::nullopt); }
 
@@ -84,13 +96,18 @@ class ProcHostView final : public HostView {
     const bool news = heard_ && report.actions != actions_ && report.role < budget::kRoleCount;
     heard_ = true;
     actions_ = report.actions;
-    if (news) stop_ = GuardStop{static_cast<budget::Role>(report.role)};
+    if (!news) return;
+    stop_ = GuardStop{.role = static_cast<budget::Role>(report.role),
+                      .how = guard_stop_text("the guard", static_cast<budget::GuardActionKind>(report.action),
+                                             static_cast<budget::GuardReason>(report.reason),
+                                             report.available_bytes)};
   }
 
   budget::HostProbe probe_;
   budget::HostReading reading_;
   budget::LevelMachine levels_;
   const ControlPage* const page_;
+  const DriverMemory* const driver_;
   bool heard_ = false;
   uint64_t actions_ = 0;
   std::optional<GuardStop> stop_;
@@ -99,22 +116,15 @@ class ProcHostView final : public HostView {
 }  // namespace
 
 Result<std::unique_ptr<HostView>> make_host_view(const budget::LevelFloors& floors,
-                                                 const ControlPage* page) {
+                                                 const ControlPage* page, const DriverMemory* driver) {
   TRY_ASSIGN(budget::HostProbe probe, budget::HostProbe::open(""));
-  return std::unique_ptr<HostView>(std::make_unique<ProcHostView>(std::move(probe), floors, page));
+  return std::unique_ptr<HostView>(std::make_unique<ProcHostView>(std::move(probe), floors, page, driver));
 }
 
-bool device_shares_memory(int64_t mem_total_bytes) {
-  const auto driver = budget::NvmlProbe::open();
-  if (!driver.ok() || (*driver)->devices() == 0) return false;
-  switch (budget::judge_device_memory((*driver)->read(0, false).answer, mem_total_bytes)) {
-    case budget::DeviceMemoryKind::not_supported:
-    case budget::DeviceMemoryKind::whole_host:
-    case budget::DeviceMemoryKind::implausible: return true;
-    case budget::DeviceMemoryKind::none:
-    case budget::DeviceMemoryKind::discrete: return false;
-  }
-  return false;
+std::string guard_stop_text(const std::string& who, budget::GuardActionKind action, budget::GuardReason reason,
+                            int64_t available_bytes) {
+  return "stopped by " + who + " (" + budget::guard_action_name(action) + ", " + budget::guard_reason_name(reason) +
+         ") with " + budget::size_text(available_bytes) + " available";
 }
 
 }  // namespace tandem::service

@@ -76,8 +76,9 @@ ProcessGroup process_group_of(pid_t leader) {
 GroupMemory group_memory(const ProcessGroup& group) {
   GroupMemory sum;
   std::array<char, 8192> buffer;
-  for_members(group, [&](pid_t, const std::string& folder) {
+  for_members(group, [&](pid_t pid, const std::string& folder) {
     ++sum.members;
+    sum.pids.push_back(pid);
     const Fd file(::open((folder + "/status").c_str(), O_RDONLY | O_CLOEXEC));
     if (!file.valid()) return;
     const std::string_view text = budget::read_whole(file.get(), buffer.data(), buffer.size());

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace tandem::service {
 
@@ -25,6 +26,10 @@ struct GroupMemory {
   int64_t anonymous_bytes = 0;
   int64_t file_bytes = 0;
   int64_t peak_bytes = 0;  // the most that each ever held, summed
+  std::vector<pid_t> pids = {};
+  // Of the same pool, for these processes, by a device's driver (service/driver_memory.h); in no other figure.
+  int64_t driver_bytes = 0;
+  bool driver_unknown = false;  // there is such a device, and its driver does not say
 };
 GroupMemory group_memory(const ProcessGroup& group);
 

@@ -61,7 +61,7 @@ void RestartDriver::begin() {
   oom_kills_ = parts_.host.oom_kills();
   for (Seat& seat : seats_) {
     if (std::find(adopted.begin(), adopted.end(), seat.role) != adopted.end()) {
-      machine_.adopt(seat.role, sight);
+      machine_.adopt(seat.role, sight, seat.slot.fallback());
     } else {
       machine_.request_start(seat.role);
     }
@@ -93,8 +93,8 @@ void RestartDriver::measure(Seat& seat, const budget::HostSight& sight) {
   const auto& facts = seat.slot.status().facts;
   memory.meter.look({.at_ms = sight.now_ms,
                      .ready = sight.tenants[budget::role_index(seat.role)].ready,
-                     .held_bytes = memory.now.anonymous_bytes + memory.now.file_bytes,
-                     .peak_bytes = memory.now.peak_bytes,
+                     .held_bytes = memory.now.anonymous_bytes + memory.now.file_bytes + memory.now.driver_bytes,
+                     .peak_bytes = memory.now.peak_bytes + memory.now.driver_bytes,
                      .anonymous_bytes = memory.now.anonymous_bytes,
                      .kv_bytes = facts.has_value() ? facts->kv_bytes : 0,
                      .prompt_tokens = memory.stats.prompt_tokens,
@@ -143,6 +143,11 @@ void RestartDriver::note_end(budget::Role role) {
   machine_.note_end(role, seat(role)->slot.on_process_end(), memory);
 }
 
+void RestartDriver::note_guard_stop(budget::Role role, std::string how) {
+  machine_.stopped_by_guard(role, std::move(how));
+  if (Seat* const found = seat(role)) found->slot.excuse("stopped by the guard");
+}
+
 budget::HostSight RestartDriver::look() {
   budget::HostSight sight = parts_.host.look(now_ms());
   for (Seat& seat : seats_) fill_tenant(seat, sight);
@@ -155,6 +160,11 @@ void RestartDriver::fill_tenant(Seat& seat, budget::HostSight& sight) {
   budget::TenantSight& seen = sight.tenants[i];
   seen = seat.slot.sight();
   Memory& memory = memory_[i];
+  // The last process is gone, and the driver has not let go of it: as good as alive (U6.3).
+  if (!seen.alive && parts_.host.driver_holds(memory.now.pids)) {
+    seen.alive = true;
+    memory.at_ms = sight.now_ms;  // its figures of before
+  }
   if (!seen.alive) {
     memory = {};
     return;
@@ -171,13 +181,14 @@ void RestartDriver::fill_tenant(Seat& seat, budget::HostSight& sight) {
     memory.at_ms = sight.now_ms;
     measure(seat, sight);
   }
-  seen.footprint_bytes = memory.now.anonymous_bytes;
+  seen.footprint_bytes = memory.now.anonymous_bytes + memory.now.driver_bytes;
   seen.mapped_cache_bytes = memory.now.file_bytes;
-  seen.returns_at_once = true;
+  // Then minutes may pass, and only the measured return counts (U6.4).
+  seen.returns_at_once = memory.now.driver_bytes == 0 && !memory.now.driver_unknown;
   // What it was planned with and does not hold yet: its KV, its tables, pages of its weights.
   seen.unspent_bytes =
       std::max<int64_t>(machine_.profile(seat.role).steady_bytes - memory.now.anonymous_bytes -
-                            memory.now.file_bytes,
+                            memory.now.file_bytes - memory.now.driver_bytes,
                         0);
 }
 
@@ -218,11 +229,10 @@ void RestartDriver::step() {
   for (int i = 0; i < kStepsMax; ++i) {
     for (Seat& seat : seats_) seat.slot.step();
     take_troubles();
-    if (parts_.reclaimer.take_done()) machine_.reclaim_done();
+    if (parts_.reclaimer.take_done()) machine_.reclaim_done(parts_.reclaimer.problem().empty());
     sight = look();
     if (const auto stop = parts_.host.guard_stop(); stop.has_value()) {
-      machine_.stopped_by_guard(stop->role);
-      if (Seat* const found = seat(stop->role)) found->slot.excuse("stopped by the guard");
+      note_guard_stop(stop->role, stop->how);
     }
     const auto states = std::pair(machine_.state(budget::Role::default_model), machine_.state(budget::Role::optional_model));
     const std::vector<budget::Command> commands = machine_.step(sight);
@@ -245,7 +255,7 @@ void RestartDriver::carry_out(const budget::Command& command) {
     case CommandKind::terminate_group: found->slot.terminate(); return;
     case CommandKind::kill_group: found->slot.kill(); return;
     case CommandKind::reclaim:
-      if (!parts_.reclaimer.start()) machine_.reclaim_done();
+      if (!parts_.reclaimer.start()) machine_.reclaim_done(false);
       if (const std::string problem = parts_.reclaimer.problem(); !problem.empty()) {
         parts_.incidents.raise(IncidentKind::reclaim_unavailable, "", problem);
       } else {

@@ -49,6 +49,8 @@ class RestartDriver {
   void close(bool engines_outlive);
   // The leader has ended; its group may live on.
   void note_end(budget::Role role);
+  // Somebody in the guard's place has sent the signal, or is about to.
+  void note_guard_stop(budget::Role role, std::string how);
   // Looks, and does what follows, until nothing more does.
   void step();
   // Until the next step() is due if nothing happens before.

@@ -110,6 +110,12 @@ void Supervisor::Seat::tell_budget(const ModelBudget& budget) {
                told.error().message);
 }
 
+budget::Profile Supervisor::Seat::profile_of(const ModelBudget& budget) const {
+  ModelConfig model = model_;
+  put_budget(budget, model);
+  return start_profile(model, owner_.engine_, owner_.describe_);
+}
+
 void Supervisor::Seat::ask_stats() {
   asker_ = std::jthread([this] {
     auto stats = tenant.stats(std::chrono::steady_clock::now() + kStatsLimit);
@@ -132,6 +138,8 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
       launcher_(launcher),
       run_dir_(config.server.run_dir),
       lease_id_(outside.lease_id),
+      engine_(config.engines.binary),
+      describe_(std::move(outside.describe)),
       on_change_(std::move(on_change)),
       reclaimer_(outside.reclaimer),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -147,7 +155,7 @@ Supervisor::Supervisor(const Config& config, Launcher& launcher, const Clock& cl
     seats.push_back({.role = seat->tenant.info().role,
                      .slot = seat->slot,
                      .tenant = seat->tenant,
-                     .profile = estimated_profile(seat->slot.model())});
+                     .profile = start_profile(seat->slot.model(), engine_, describe_)});
   }
   driver_ = std::make_unique<RestartDriver>(config.engines,
                                             RestartDriver::Parts{.clock = clock,
@@ -214,13 +222,18 @@ Result<std::future<void>> Supervisor::post(Role role, ModelCommand command) {
   return done;
 }
 
+void Supervisor::note_guard_stop(Role role, std::string how) {
+  const size_t seat = role == Role::default_model ? 0 : 1;
+  if (seat < seats_.size() && messages_.try_push({seat, GuardStopped{std::move(how)}})) wake();
+}
+
 void Supervisor::use_budget(Role role, const ModelBudget& budget) {
   const size_t seat = role == Role::default_model ? 0 : 1;
   CHECK(seat < seats_.size());
   Tenant& tenant = seats_[seat]->tenant;
   tenant.set_slots(budget[BudgetField::slots]);
   tenant.set_prompt_tokens_max(budget[BudgetField::prompt_tokens_max]);
-  push({seat, UseBudget{budget}});
+  push({seat, UseBudget{budget, seats_[seat]->profile_of(budget)}});
 }
 
 std::vector<Supervisor::Seat*> Supervisor::wait(std::chrono::milliseconds wait_max) {
@@ -290,7 +303,11 @@ void Supervisor::handle(Message message) {
                         [&](const UseBudget& use) {
                           slot.set_budget(use.budget);
                           driver_->set_profile(seats_[message.seat]->tenant.info().role,
-                                               estimated_profile(slot.model()));
+                                               use.profile);
+                        },
+                        [&](GuardStopped& stopped) {
+                          driver_->note_guard_stop(seats_[message.seat]->tenant.info().role,
+                                                   std::move(stopped.how));
                         },
                         [&](const Stop& stop) {
                           stopping_ = true;

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "service/budget.h"
+#include "service/budget_plan.h"
 #include "service/engine_slot.h"
 #include "service/generation.h"
 #include "service/restart_driver.h"
@@ -36,6 +37,7 @@ class Supervisor final : public ModelDirectory {
     ControlPage* page = nullptr;     // null: no guard is told of the engines
     LearnedBook* learned = nullptr;  // null: nothing is learned
     std::string lease_id = "";       // of the lease page; empty: engines run without one
+    Describer describe = nullptr;    // null: starts are planned from the size of the file
   };
   Supervisor(const Config& config, Launcher& launcher, const Clock& clock, Outside outside,
              std::function<void()> on_change);
@@ -52,8 +54,12 @@ class Supervisor final : public ModelDirectory {
   // state has settled). Errors: not_found, exhausted (too many commands wait).
   Result<std::future<void>> post(Role role, ModelCommand command);
 
+  // tandemd is about to stop this model in the guard's place. Any thread.
+  void note_guard_stop(Role role, std::string how);
+
   // The model's budgets from now on: its prompts at once, its engine from the next start on (a running
-  // one is told by whoever calls this). Any thread.
+  // one is told by whoever calls this). Plans that start, which may take as long as the file's header takes
+  // to read. Any thread but the supervisor's.
   void use_budget(Role role, const ModelBudget& budget);
 
   Result<Model*> resolve(std::string_view name) override;
@@ -97,6 +103,10 @@ class Supervisor final : public ModelDirectory {
   };
   struct UseBudget {
     ModelBudget budget;
+    budget::Profile profile;
+  };
+  struct GuardStopped {
+    std::string how;
   };
   struct Stop {
     bool engines_outlive;
@@ -104,7 +114,7 @@ class Supervisor final : public ModelDirectory {
   struct Message {
     size_t seat = 0;
     std::variant<Welcomed, StateChanged, Probed, Drained, Lost, Command, UseBudget,
-                 StatsSeen, Stop>
+                 StatsSeen, GuardStopped, Stop>
         body;
   };
 
@@ -121,6 +131,8 @@ class Supervisor final : public ModelDirectory {
     void probe(uint64_t epoch, protocol::ModelFacts facts) override;
     // Asks a ready engine for its counters; the answer comes as a message.
     void ask_stats();
+    // What a start with these budgets needs. Blocking; any thread.
+    [[nodiscard]] budget::Profile profile_of(const ModelBudget& budget) const;
 
     Tenant tenant;
     EngineSlot slot;
@@ -150,6 +162,8 @@ class Supervisor final : public ModelDirectory {
   Launcher& launcher_;
   const std::string run_dir_;
   const std::string lease_id_;
+  const std::string engine_;  // the program
+  const Describer describe_;
   const std::function<void()> on_change_;
   Reclaimer& reclaimer_;
   std::atomic<bool> draining_{false};

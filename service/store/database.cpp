@@ -100,6 +100,7 @@ Result<Statement> Database::prepare(const char* sql) {
   return Statement(statement);
 }
 
+bool Database::read_only() const { return sqlite3_db_readonly(handle_, "main") == 1; }
 int64_t Database::changes() const { return sqlite3_changes64(handle_); }
 int64_t Database::last_row_id() const { return sqlite3_last_insert_rowid(handle_); }
 

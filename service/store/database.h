@@ -61,6 +61,8 @@ class Database {
     if (!result.ok()) (void)execute("ROLLBACK");
     return result;
   }
+  // It could only be opened for reading.
+  [[nodiscard]] bool read_only() const;
   [[nodiscard]] int64_t changes() const;
   [[nodiscard]] int64_t last_row_id() const;
 

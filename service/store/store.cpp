@@ -40,15 +40,27 @@ class Store::Asked final : public Store::Task {
 };
 
 Result<std::unique_ptr<Store>> Store::open(Options options) {
-  TRY_ASSIGN(std::unique_ptr<Writer> writer, Writer::open(options));
-  return std::make_unique<Store>(std::move(options), std::move(writer));
+  auto writer = Writer::open(options);
+  if (writer.ok()) {
+    remove_copy(options.copy_path);  // of a tandemd that was killed
+    return std::make_unique<Store>(std::move(options), std::move(writer).value(), Result<void>());
+  }
+  const Error problem = writer.error();
+  if (problem.code != Errc::io || options.copy_path.empty()) return problem;
+  log::error("store: " + problem.message + "; it is read from a copy until it can be written");
+  TRY_ASSIGN(std::unique_ptr<Writer> copy, Writer::open_copy(options));
+  return std::make_unique<Store>(std::move(options), std::move(copy), problem);
 }
 
-Store::Store(Options options, std::unique_ptr<Writer> writer)
+Store::Store(Options options, std::unique_ptr<Writer> writer, Result<void> opened)
     : options_(std::move(options)),
+      copied_(!opened.ok()),
       queue_(options_.queue_max),
       writer_(std::move(writer)),
-      thread_([this] { run(); }) {}
+      thread_([this, opened = std::move(opened)] {
+        if (!opened.ok()) note_write(opened);
+        run();
+      }) {}
 
 // The thread ends when the queue is empty; jthread joins.
 Store::~Store() {
@@ -103,7 +115,22 @@ void Store::expire_responses() {
   counters_.response_bytes.store(writer_->responses.bytes());
 }
 
+bool Store::have_file() {
+  if (!copied_) return true;
+  auto writer = Writer::open(options_);
+  if (!writer.ok()) {
+    note_write(writer.error());
+    return false;
+  }
+  writer_ = std::move(writer).value();
+  copied_ = false;
+  remove_copy(options_.copy_path);
+  log::info("store: " + options_.path + " can be written, and is used from here on");
+  return true;
+}
+
 void Store::retry() {
+  if (!have_file()) return;
   if (records_.empty() && responses_.empty()) return note_write(writer_->probe());
   write_records();
   if (retry_at_ == SteadyTime::max() || records_.empty()) write_waiting_responses();
@@ -193,8 +220,11 @@ void Store::run() {
     if (job.has_value()) do_job(*job);
     job = next_job();
   }
-  write_records();
-  write_waiting_responses();
+  if (have_file()) {
+    write_records();
+    write_waiting_responses();
+  }
+  if (copied_) remove_copy(options_.copy_path);
   counters_.records_dropped.fetch_add(static_cast<int64_t>(records_.size()));
   counters_.responses_dropped.fetch_add(static_cast<int64_t>(responses_.size()));
 }

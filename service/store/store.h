@@ -9,7 +9,8 @@
 // While the file cannot be written (disk full, read-only, broken) everything that only reads goes on;
 // what must be written fails with the reason, but records wait in memory, as many as queue_max, and
 // responses that were promised already; they are written once it works again, which is tried every
-// second. health() says how it stands.
+// second. health() says how it stands. That holds from the beginning too: where the file cannot be opened
+// for writing, what it says is read from a copy, which nobody writes to, until it can be.
 //
 // Any thread, after open(). Errors: io, corrupt; unavailable when the queue is full.
 #pragma once
@@ -45,6 +46,7 @@ class Store final : public ResponseStore, public IncidentStore {
  public:
   struct Options {
     std::string path;
+    std::string copy_path;  // empty: a file that cannot be opened for writing is an error of open()
     int64_t record_rows = 1'000'000;
     int64_t incident_rows = 10'000;
     size_t queue_max = 4096;
@@ -63,9 +65,10 @@ class Store final : public ResponseStore, public IncidentStore {
 
   struct Writer;  // the connection and its statements; writer thread only
 
-  // Opens or creates the file, brings the schema up to date, starts the writer.
+  // Opens or creates the file, brings the schema up to date, starts the writer. With copy_path an error of
+  // kind io is only one of health().
   static Result<std::unique_ptr<Store>> open(Options options);
-  Store(Options options, std::unique_ptr<Writer> writer);  // use open()
+  Store(Options options, std::unique_ptr<Writer> writer, Result<void> opened);  // use open()
   ~Store() override;  // commits what is queued
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -140,6 +143,8 @@ class Store final : public ResponseStore, public IncidentStore {
   Result<void> remove_response(const std::string& id, const std::string& key_id);
   void expire_responses();
   void retry();
+  // Whether the file itself is open, also after a try.
+  bool have_file() TANDEM_EXCLUDES(health_mutex_);
   // Takes the outcome of a write into the health.
   void note_write(const Result<void>& written) TANDEM_EXCLUDES(health_mutex_);
   [[nodiscard]] int64_t unix_seconds() const;
@@ -152,6 +157,7 @@ class Store final : public ResponseStore, public IncidentStore {
   mutable Mutex health_mutex_;
   StoreHealth health_ TANDEM_GUARDED_BY(health_mutex_);
   // Of the writer thread:
+  bool copied_;  // the writer has the copy
   SteadyTime expire_at_{};
   SteadyTime retry_at_ = SteadyTime::max();  // max: the file can be written
   std::vector<RequestRecord> records_;       // to be written; they wait here while it cannot

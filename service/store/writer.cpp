@@ -1,5 +1,6 @@
 #include "service/store/writer.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "service/store/migrations.h"
@@ -41,6 +42,27 @@ Result<Store::Writer::Statements> Store::Writer::prepare(Database& database) {
 
 Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const Options& options) {
   TRY_ASSIGN(Database database, Database::open(options.path));
+  if (database.read_only()) return make_error(Errc::io, options.path + " is read-only");
+  return with_tables(std::move(database), options);
+}
+
+Result<std::unique_ptr<Store::Writer>> Store::Writer::open_copy(const Options& options) {
+  remove_copy(options.copy_path);
+  std::error_code code;
+  for (const char* part : {"", "-wal"}) {
+    if (!std::filesystem::exists(options.path + part, code)) continue;
+    if (!std::filesystem::copy_file(options.path + part, options.copy_path + part, code)) {
+      return make_error(Errc::io, "copy " + options.path + part + ": " + code.message());
+    }
+  }
+  TRY_ASSIGN(Database database, Database::open(options.copy_path));
+  TRY_ASSIGN(std::unique_ptr<Writer> writer, with_tables(std::move(database), options));
+  // A write into it would be lost.
+  TRY(writer->database.execute("PRAGMA query_only=ON"));
+  return writer;
+}
+
+Result<std::unique_ptr<Store::Writer>> Store::Writer::with_tables(Database database, const Options& options) {
   TRY(migrate(database));
   TRY_ASSIGN(ResponseTable responses, ResponseTable::open(database, options.responses));
   TRY_ASSIGN(IncidentTable incidents, IncidentTable::open(database, options.incident_rows));
@@ -52,6 +74,12 @@ Result<std::unique_ptr<Store::Writer>> Store::Writer::open(const Options& option
                                          std::move(responses), std::move(incidents),
                                          std::move(budgets), std::move(learned),
                                          std::move(canary)});
+}
+
+void remove_copy(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  for (const char* part : {"", "-wal", "-shm", "-journal"}) std::filesystem::remove(path + part, ignored);
 }
 
 Result<void> Store::Writer::write(const RequestRecord& r) {

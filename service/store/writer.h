@@ -29,7 +29,10 @@ struct Store::Writer {
   CanaryTable canary;
   int64_t since_prune = 0;
 
+  // Error io also for a file that can only be read.
   static Result<std::unique_ptr<Writer>> open(const Options& options);
+  // Of a copy of the file, or of an empty one where there is none. Its writes fail.
+  static Result<std::unique_ptr<Writer>> open_copy(const Options& options);
   Result<void> write(const RequestRecord& record);
   // All or none.
   Result<void> write_batch(const std::vector<RequestRecord>& records, int64_t rows_max);
@@ -41,7 +44,11 @@ struct Store::Writer {
   Result<void> probe();
 
  private:
+  static Result<std::unique_ptr<Writer>> with_tables(Database database, const Options& options);
   static Result<Statements> prepare(Database& database);
 };
+
+// With what SQLite keeps beside it. Empty: nothing to do.
+void remove_copy(const std::string& path);
 
 }  // namespace tandem::service

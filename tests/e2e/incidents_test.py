@@ -217,6 +217,40 @@ class DiskTest(unittest.TestCase):
         self.assertEqual(200, self.respond().status)
         self.service.ctl("key", "add", "late")
 
+    def test_a_disk_that_is_read_only_from_the_beginning(self):
+        self.disk.mount("-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs")
+        self.service.start()
+        self.service.admin_key()
+        kept = self.respond()
+        self.assertEqual(200, kept.status)
+        # kill -9: what is in the log of the database must be read from the copy as well.
+        support.kill_pid(self.service.daemon.pid, signal.SIGKILL)
+        self.service.daemon.wait()
+        for pid in self.service.processes():  # the guard holds its black box open
+            if pathlib.Path(f"/proc/{pid}/comm").read_text().startswith("tandem-guard"):
+                support.kill_pid(pid, signal.SIGKILL)
+        done = support.wait_until(lambda: run("mount", "-o", "remount,ro", str(self.disk.place)).returncode == 0 or None,
+                                  WAIT_S, "the disk to be read-only")
+        self.assertTrue(done)
+        self.service.start()
+        incident = self.desk.wait_open("store_unwritable")
+        self.assertIn("read-only", incident["text"].replace("readonly", "read-only"))
+        self.check_that_it_serves()
+        found = self.service.request("GET", "/v1/responses/" + kept.json()["id"])
+        self.assertEqual(kept.json(), found.json())
+        before = self.records()
+        self.assertFalse(before["writable"])
+        self.assertGreater(before["records_waiting"], 5)
+        self.assertEqual(0, run("mount", "-o", "remount,rw", str(self.disk.place)).returncode)
+        self.desk.wait_closed("store_unwritable")
+        after = self.records()
+        self.assertTrue(after["writable"])
+        self.assertEqual((0, 0), (after["records_waiting"], after["records_dropped"]))
+        self.assertEqual({"status": "ok"}, self.desk.ready_body())
+        self.service.ctl("key", "add", "late")
+        self.assertEqual([], list(self.service.folder.rglob("store-copy.db*")))
+        support.wait_until(lambda: (self.disk.place / "blackbox").exists() or None, WAIT_S, "the guard's black box")
+
     def mount_ext4(self):
         image = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-disk-"))
         self.addCleanup(shutil.rmtree, image, ignore_errors=True)

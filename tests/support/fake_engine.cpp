@@ -281,6 +281,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", options.error().message.c_str());
     return 2;
   }
+  if (!options->describe.empty()) {
+    std::fprintf(stderr, "a script says nothing of its memory\n");
+    return 1;
+  }
   const std::string socket = options->socket;
   auto script = tandem::tests::FakeScript::read(options->model);
   tandem::tests::FakeEngine engine(std::move(*options), std::move(script));

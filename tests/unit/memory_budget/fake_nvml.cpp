@@ -1,8 +1,9 @@
 // A management library for tests: answers as an integrated part does (memory not supported, processes
 // known), or as environment variable FAKE_NVML says: broken (does not start), none (no device),
-// total=BYTES, many (more processes than asked for).
+// total=BYTES, many (more processes than asked for), list=FILE (processes as in FILE: "PID BYTES" lines).
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -38,6 +39,13 @@ struct FakeProcess {
   unsigned compute;
 };
 unsigned nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, FakeProcess* list) {
+  if (mode().rfind("list=", 0) == 0) {
+    std::ifstream file(mode().substr(5));
+    unsigned found = 0;
+    while (found < *count && file >> list[found].pid >> list[found].bytes) ++found;
+    *count = found;
+    return 0;
+  }
   const unsigned wanted = mode() == "many" ? 200 : 2;
   if (*count < wanted) return 7;
   for (unsigned i = 0; i < wanted; ++i) list[i] = {100 + i, 1000ull + i, 0, 0};

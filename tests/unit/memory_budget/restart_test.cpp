@@ -187,6 +187,38 @@ TEST_CASE("restart: the guard's stop costs no retry and waits for the level") {
   CHECK(w.open.empty());
 }
 
+TEST_CASE("restart: cache that stays is an incident only where it was dropped and nobody has it mapped") {
+  World w;
+  w.boot();
+  w.stays_bytes = gib(20);
+  SECTION("it was dropped") {}
+  SECTION("nobody was there to drop it") { w.drops = false; w.cache_bytes = gib(20); }
+  SECTION("others have it mapped") { w.sight.mapped_bytes = gib(20); }
+  const bool expected = w.drops && w.sight.mapped_bytes == 0;
+  w.machine.stopped_by_guard(Role::optional_model, "stopped by the guard (kill, black)");
+  w.end(Role::optional_model);
+  w.run_s(200);
+  CHECK(w.count("optional raise cache_stays") == (expected ? 1 : 0));
+  CHECK(w.texts["optional stopped_by_guard"].starts_with("stopped by the guard (kill, black); "));
+  CHECK(w.state() == RunState::running);
+}
+
+TEST_CASE("restart: an engine found with a fallback runs with that, and gets all of it when it starts again") {
+  World w;
+  w.process(Role::optional_model) = {.alive = true, .bytes = kSmall.steady_bytes, .ready_at_ms = 0};
+  w.look();
+  w.machine.adopt(Role::optional_model, w.sight, kSmall);
+  w.run_s(5);
+  CHECK(w.state() == RunState::running);
+  CHECK(w.machine.profile(Role::optional_model).name == "kv4");
+  CHECK(w.count("optional raise gate_fallback") == 1);
+  w.machine.request_restart(Role::optional_model);
+  w.run_s(200);
+  CHECK(w.machine.profile(Role::optional_model).name == "kv8");
+  CHECK(w.count("optional start kv8") == 1);
+  CHECK(w.open.empty());
+}
+
 TEST_CASE("restart: the optional model makes room for the default one and comes back") {
   World w;
   w.boot();

@@ -43,6 +43,8 @@ struct RestartWorld {
   std::set<std::string> open;  // incidents
   std::map<std::string, std::string> texts;
   bool answers_reclaim = true;
+  bool drops = true;          // the helper is there
+  int64_t stays_bytes = 0;    // of the cache, after a drop
   int failures = 0;
 
   RestartWorld() {
@@ -104,8 +106,8 @@ struct RestartWorld {
     if (c.kind == CommandKind::kill_group && !p.never_dies) end(c.role);
     if (c.kind == CommandKind::reclaim) {
       REQUIRE_FALSE(p.alive);  // never drop before stop
-      cache_bytes = 0;
-      if (answers_reclaim) machine.reclaim_done();
+      if (drops) cache_bytes = stays_bytes;
+      if (answers_reclaim) machine.reclaim_done(drops);
     }
   }
   void run_s(int64_t seconds) {

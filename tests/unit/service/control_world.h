@@ -64,6 +64,7 @@ class FakeHost final : public HostView {
   }
   [[nodiscard]] int64_t oom_kills() const override { return kills; }
   GroupMemory memory_of(const ProcessGroup&) override { return memory; }
+  [[nodiscard]] bool driver_holds(const std::vector<pid_t>& pids) const override { return in_driver && !pids.empty(); }
   std::vector<budget::Holder> holders(const std::vector<pid_t>&) override { return others; }
   [[nodiscard]] const budget::LevelFloors& floors() const override { return floors_; }
   std::optional<GuardStop> guard_stop() override { return std::exchange(stop, std::nullopt); }
@@ -71,6 +72,7 @@ class FakeHost final : public HostView {
   int64_t available_bytes = 100 * budget::kGiB;
   budget::Level level = budget::Level::green;
   int64_t kills = 0;
+  bool in_driver = false;  // the driver lists a process of the last group
   GroupMemory memory{.members = 1};
   std::vector<budget::Holder> others;
   std::optional<GuardStop> stop;
@@ -131,7 +133,7 @@ class World {
   World& operator=(const World&) = delete;
 
   Supervisor::Outside outside() {
-    return {.host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page, .learned = learned};
+    return {.host = host, .reclaimer = reclaimer, .incidents = incidents, .page = page, .learned = learned, .describe = describe};
   }
   void begin() {
     launcher = make_child_launcher();
@@ -174,6 +176,7 @@ class World {
   int changes = 0;
   ControlPage* page = nullptr;
   LearnedBook* learned = nullptr;
+  Describer describe = nullptr;
 };
 
 inline SteadyTime soon(std::chrono::milliseconds by = std::chrono::seconds(10)) {

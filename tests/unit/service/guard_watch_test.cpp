@@ -102,7 +102,11 @@ TEST_CASE("without a guard tandemd goes by its own samples: black kills the opti
   CHECK(w.until([&] { return w.world.state(1) == ModelState::stopped; }));
   CHECK(w.watch->pressure().level == budget::Level::black);
   CHECK(w.watch->pressure().optional_held);
-  CHECK(w.incidents.open(IncidentKind::stopped_by_guard, "beta"));
+  // Said once, by the restart machine, which must not take it for a crash.
+  const std::string said = w.world.incidents.open["stopped_by_guard beta"];
+  CHECK(said.starts_with("stopped by tandemd, in the guard's place, (kill, black) with 3 GiB available"));
+  CHECK(w.count(IncidentKind::stopped_by_guard) == 0);
+  CHECK_FALSE(w.world.incidents.open.contains("died beta"));
   CHECK(w.incidents.open(IncidentKind::memory_low, ""));
   CHECK(w.world.state(0) == ModelState::ready);
   CHECK_FALSE(Process::open(static_cast<pid_t>(pid)).ok());
@@ -115,7 +119,7 @@ TEST_CASE("without a guard tandemd goes by its own samples: black kills the opti
   CHECK(w.watch->pressure().level == budget::Level::green);
   CHECK(w.until([&] { return w.world.state(1) == ModelState::ready; }));
   w.watch->tick();
-  CHECK_FALSE(w.incidents.open(IncidentKind::stopped_by_guard, "beta"));
+  CHECK_FALSE(w.world.incidents.open.contains("stopped_by_guard beta"));
   CHECK_FALSE(w.incidents.open(IncidentKind::memory_low, ""));
   CHECK(w.metrics.render().find("tandem_shed{step=\"optional_off\"} 0") != std::string::npos);
 }

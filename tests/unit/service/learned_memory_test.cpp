@@ -1,7 +1,9 @@
 // What is learned of a model's memory from its runs, how runs are combined, and what a start makes of it.
 #include "service/learned_memory.h"
 
+#include "service/model_figures.h"
 #include "service/store/store.h"
+#include "tests/unit/memory_budget/plan_shapes.h"
 #include "tests/unit/service/control_world.h"
 
 namespace tandem::service {
@@ -123,6 +125,60 @@ TEST_CASE("what was learned admits the next start, and outlives tandemd; smaller
   CHECK(fresh.profile(model, planned).peak_bytes == 5000);
 }
 
+TEST_CASE("a start that nobody measured yet needs what the plan says") {
+  TempDir dir;
+  ModelConfig model;
+  model.name = "gemma";
+  model.file = dir.path() + "/weights";
+  std::ofstream(model.file) << "weights";
+  model.slots = 8;
+  model.context_tokens = 65'536;
+  model.kv_bytes = 24 * budget::kGiB;
+  model.batch_tokens = 512;
+  DescribeQuestion asked;
+  const auto describe = [&](const DescribeQuestion& question) -> Result<Json> {
+    asked = question;
+    return tandem_tests::gemma4_26b();
+  };
+  const budget::Profile planned = start_profile(model, "engine", describe);
+  CHECK(planned.steady_bytes == 40'343'224'960);  // the worked example of docs/memory.md
+  CHECK(planned.peak_bytes == planned.steady_bytes);
+  CHECK(planned.name == "8 slots, KV 24 GiB");
+  CHECK(planned.slots == 0);  // as configured
+  CHECK(asked.engine == "engine");
+  CHECK(asked.file == model.file);
+  CHECK(asked.slots == 8);
+  // A file that cannot be described is no reason not to start it.
+  const auto refuse = [](const DescribeQuestion&) -> Result<Json> { return make_error(Errc::io, "no such file"); };
+  const budget::Profile guess = estimated_profile(model);
+  CHECK(start_profile(model, "engine", refuse).peak_bytes == guess.peak_bytes);
+  CHECK(start_profile(model, "engine", nullptr).peak_bytes == guess.peak_bytes);
+  CHECK(guess.peak_bytes == 7 + 24 * budget::kGiB + budget::kHostBytes);
+}
+
+TEST_CASE("the supervisor starts models with the plan's figures, also after a change of their budgets") {
+  World world;
+  int asked = 0;
+  world.describe = [&](const DescribeQuestion& question) -> Result<Json> {
+    ++asked;
+    CHECK(question.slots == (asked <= 2 ? world.config.default_model.slots : 9));
+    return tandem_tests::gemma4_26b();
+  };
+  world.host.available_bytes = 30 * budget::kGiB;  // no room beside the floor of 24 GiB
+  world.config.default_model.kv_bytes = 8 * budget::kGiB;
+  world.begin();
+  REQUIRE(world.until([&] { return world.state() == ModelState::waiting; }));
+  CHECK(world.status().message.find("(peak 21.") != std::string::npos);
+  ModelBudget budget = budget_of(world.config.default_model);
+  budget[BudgetField::slots] = 9;
+  budget[BudgetField::kv] = 4 * budget::kGiB;
+  world.supervisor->use_budget(Role::default_model, budget);
+  CHECK(asked == 3);
+  world.clock.advance(std::chrono::seconds(11));
+  INFO(world.status().message);
+  CHECK(world.until([&] { return world.status().message.find("(peak 17.") != std::string::npos; }));
+}
+
 TEST_CASE("the supervisor measures a run and falls back to what is known good at a closed gate") {
   TempDir dir;
   auto store = Store::open({.path = dir.path() + "/db"});
@@ -147,6 +203,20 @@ TEST_CASE("the supervisor measures a run and falls back to what is known good at
   std::ifstream command("/proc/" + std::to_string(world.status().pid) + "/cmdline");
   const std::string arguments{std::istreambuf_iterator<char>(command), {}};
   CHECK(arguments.find(std::string("--kv") + '\0' + std::to_string(16 * kMiB)) != std::string::npos);
+  // tandemd ends and lets it live: the next one knows with what it runs, and leaves it so.
+  const int64_t pid = world.status().pid;
+  world.supervisor->begin_stop(true);
+  REQUIRE(world.until([&] { return world.supervisor->stopped(); }));
+  world.supervisor.reset();
+  world.incidents.open.clear();
+  world.begin();
+  REQUIRE(world.until_ready(0));
+  CHECK(world.status().pid == pid);
+  CHECK(world.status().adopted);
+  CHECK(world.incidents.open["gate_fallback alpha"].ends_with("found running with it"));
+  const auto stats = world.tenant().stats(soon());
+  REQUIRE(stats.ok());
+  CHECK(stats->kv_bytes_target == 16 * kMiB);
   // Room for all of it: the next start takes it, and its run is measured.
   world.host.available_bytes = 100 * budget::kGiB;
   REQUIRE(world.supervisor->post(Role::default_model, ModelCommand::restart).ok());

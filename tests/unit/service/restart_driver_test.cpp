@@ -86,9 +86,10 @@ TEST_CASE("what the guard stopped says so, stays away while the level is bad, an
   REQUIRE(world.until_ready(0));
   REQUIRE(world.until_ready(1));
   world.host.level = budget::Level::red;
-  world.host.stop = HostView::GuardStop{budget::Role::optional_model};
+  world.host.stop = HostView::GuardStop{budget::Role::optional_model, "stopped by the guard (kill, black)"};
   world.kill_engine(1);
   REQUIRE(world.until([&] { return world.incidents.open.contains("stopped_by_guard beta"); }));
+  CHECK(world.incidents.open["stopped_by_guard beta"].starts_with("stopped by the guard (kill, black); "));
   REQUIRE(world.until([&] { return world.state(1) == ModelState::waiting; }));
   INFO(world.status(1).message);
   CHECK(world.status(1).message.find("the guard's level forbids a start") != std::string::npos);
@@ -101,6 +102,44 @@ TEST_CASE("what the guard stopped says so, stays away while the level is bad, an
   REQUIRE(world.until_ready(1));
   CHECK(world.incidents.open.empty());
   CHECK(world.status(1).restarts == 0);  // it did not crash
+}
+
+TEST_CASE("what a driver holds is waited for until it is measured back, not for two seconds") {
+  World world;
+  world.config.optional_model.reset();
+  world.host.available_bytes = 60 * kGiB;
+  world.host.memory = {.members = 1, .anonymous_bytes = kGiB, .pids = {7}, .driver_bytes = 29 * kGiB};
+  SECTION("its bytes are known") {}
+  SECTION("it does not say") {
+    world.host.memory.anonymous_bytes = 30 * kGiB;
+    world.host.memory.driver_bytes = 0;
+    world.host.memory.driver_unknown = true;
+  }
+  world.begin();
+  REQUIRE(world.until_ready(0));
+  world.host.in_driver = true;
+  const int64_t first = world.status().pid;
+  world.kill_engine();
+  REQUIRE(world.until([&] { return world.status().pid == 0; }));
+  const auto look_after = [&](seconds time) {
+    world.clock.advance(time);
+    for (int i = 0; i < 10; ++i) world.supervisor->poll_once(milliseconds(1));
+  };
+  look_after(seconds(1));
+  CHECK(world.state() != ModelState::backoff);  // its process is in the driver's list
+  world.host.in_driver = false;
+  for (int i = 0; i < 60; ++i) look_after(seconds(1));
+  CHECK(world.status().pid == 0);  // exit is not return: nothing is back yet
+  for (int i = 0; i < 70; ++i) look_after(seconds(1));
+  REQUIRE(world.incidents.open.contains("memory_not_returned alpha"));
+  CHECK(world.incidents.open["memory_not_returned alpha"].starts_with("of 30 GiB came back 0 B after 12"));
+  world.host.available_bytes = 86 * kGiB;
+  look_after(seconds(1));
+  CHECK(world.status().pid == 0);
+  world.host.available_bytes = 88 * kGiB;  // nine tenths of 30 GiB
+  REQUIRE(world.until_ready(0));
+  CHECK(world.status().pid != first);
+  CHECK_FALSE(world.incidents.open.contains("memory_not_returned alpha"));
 }
 
 TEST_CASE("a crash for want of memory waits half a minute, not a second") {

@@ -53,6 +53,32 @@ bool until(const std::function<bool()>& condition) {
   return true;
 }
 
+TEST_CASE("a store that cannot be opened from the beginning is a copy until it can be") {
+  const TempDir dir;
+  const std::string place = dir.path() + "/state";  // missing: nothing can be made in it
+  const Store::Options options{.path = place + "/t.db", .copy_path = dir.path() + "/copy.db"};
+  CHECK_FALSE(Store::open({.path = options.path}).ok());  // where no copy is wanted
+  auto opened = Store::open(options);
+  INFO((opened.ok() ? "" : opened.error().message));
+  REQUIRE(opened.ok());
+  Store& store = **opened;
+  REQUIRE(until([&] { return !store.health().writable; }));
+  CHECK(store.keys()->empty());
+  CHECK_FALSE(store.add_key({.id = "k", .hash = "h", .label = "l", .created_unix_s = 1}).ok());
+  store.record(sample(1));
+  REQUIRE(until([&] { return store.counters().records_waiting == 1; }));
+  CHECK(std::filesystem::exists(options.copy_path));
+  std::filesystem::create_directory(place);
+  REQUIRE(until([&] { return store.health().writable && store.counters().records_written == 1; }));
+  CHECK(store.add_key({.id = "k", .hash = "h", .label = "l", .created_unix_s = 1}).ok());
+  CHECK_FALSE(std::filesystem::exists(options.copy_path));
+  opened->reset();
+  const auto again = Store::open({.path = options.path});
+  REQUIRE(again.ok());
+  CHECK((*again)->record_count().value() == 1);
+  CHECK((*again)->keys()->size() == 1);
+}
+
 TEST_CASE("what cannot be written waits and is written later; what reads goes on") {
   const TempDir dir;
   const auto store = open_store(dir);
