@@ -263,12 +263,20 @@ void RestartMachine::fail(Role role, const HostSight& sight, const Failure& fail
   enter(role, sight.tenants[role_index(role)].alive ? RunState::killing : RunState::memory_wait, sight);
 }
 
+std::string RestartMachine::guard_text(Role role, const HostSight& sight) const {
+  const std::string& how = tenant(role).guard_how;
+  return (how.empty() ? "stopped by the guard" : how) + "; " + size_text(sight.available_bytes) + " available now";
+}
+
+void RestartMachine::tell_guard_stop(Role role, const HostSight& sight) {
+  if (tenant(role).guard_stopped) raise(role, IncidentKind::stopped_by_guard, guard_text(role, sight));
+}
+
 void RestartMachine::died(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   const bool by_guard = t.guard_stopped;
   const int64_t lived_ms = sight.now_ms - t.since_ms;
-  const std::string text = by_guard ? (t.guard_how.empty() ? "stopped by the guard" : t.guard_how) + "; " +
-                                          size_text(sight.available_bytes) + " available now"
+  const std::string text = by_guard ? guard_text(role, sight)
                                     : "ended by itself after " + std::to_string(lived_ms / 1000) + " s" +
                                           (t.how_ended.empty() ? "" : ": " + t.how_ended);
   raise(role, by_guard ? IncidentKind::stopped_by_guard : IncidentKind::died, text);
@@ -291,6 +299,7 @@ void RestartMachine::step_draining(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   const TenantSight& seen = sight.tenants[role_index(role)];
   if (!seen.alive) {
+    tell_guard_stop(role, sight);
     enter(role, RunState::memory_wait, sight);
   } else if (seen.drained || sight.now_ms - t.since_ms >= drain_ms) {
     enter(role, RunState::terminating, sight);
@@ -301,6 +310,7 @@ void RestartMachine::step_stopping(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   if (!sight.tenants[role_index(role)].alive) {
     clear(role, IncidentKind::undead);
+    tell_guard_stop(role, sight);
     enter(role, RunState::memory_wait, sight);
     return;
   }

@@ -281,6 +281,9 @@ class RestartMachine {
   // False: the budget is used up.
   bool next_backoff(Tenant& t, int64_t now_ms) const;
   void died(Role role, const HostSight& sight);
+  [[nodiscard]] std::string guard_text(Role role, const HostSight& sight) const;
+  // The guard was faster than a stop that was under way: still to be said.
+  void tell_guard_stop(Role role, const HostSight& sight);
 
   void step_role(Role role, const HostSight& sight);
   void step_off(Role role, const HostSight& sight);

@@ -187,6 +187,25 @@ TEST_CASE("restart: the guard's stop costs no retry and waits for the level") {
   CHECK(w.open.empty());
 }
 
+TEST_CASE("restart: a guard that is faster than a stop under way is told of, once") {
+  World w;
+  w.boot();
+  w.optional_process().ignores_term = true;
+  w.machine.request_stop(Role::optional_model);
+  SECTION("while it drains") {}
+  SECTION("after TERM") { w.run_s(70); }
+  w.run_s(1);
+  w.machine.stopped_by_guard(Role::optional_model, "stopped by the guard (kill, black)");
+  w.end(Role::optional_model);
+  w.run_s(10);
+  CHECK(w.count("optional raise stopped_by_guard") == 1);
+  CHECK(w.count("optional raise died") == 0);
+  w.machine.request_start(Role::optional_model);
+  w.run_s(100);
+  CHECK(w.state() == RunState::running);
+  CHECK(w.open.empty());
+}
+
 TEST_CASE("restart: cache that stays is an incident only where it was dropped and nobody has it mapped") {
   World w;
   w.boot();
