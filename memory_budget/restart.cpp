@@ -10,9 +10,7 @@ namespace {
 
 constexpr int64_t kLowWindowMs = 5000;
 
-Role other(Role role) {
-  return role == Role::default_model ? Role::optional_model : Role::default_model;
-}
+Role other(Role role) { return role == Role::default_model ? Role::optional_model : Role::default_model; }
 
 uint32_t incident_bit(IncidentKind kind) { return uint32_t{1} << static_cast<uint32_t>(kind); }
 
@@ -133,8 +131,7 @@ void RestartMachine::adopt(Role role, const HostSight& sight, std::optional<Prof
   if (t.state == RunState::loading) command(role, CommandKind::guard_fast);
   t.since_ms = sight.now_ms;
   if (t.current.name != t.configured.name) {
-    raise(role, IncidentKind::gate_fallback,
-          t.configured.name + " -> " + t.current.name + ": found running with it");
+    raise(role, IncidentKind::gate_fallback, t.configured.name + " -> " + t.current.name + ": found running with it");
   }
   note_memory(role, sight);
 }
@@ -370,8 +367,7 @@ void RestartMachine::step_reclaim(Role role, const HostSight& sight) {
   Tenant& t = tenant(role);
   if (!reclaim_answered_ && sight.now_ms - t.since_ms < times_.reclaim_ms) return;
   // What the neighbour serves from and what others have mapped is in use: no drop takes it.
-  const int64_t cached =
-      std::max(sight.tenants[role_index(other(role))].mapped_cache_bytes, sight.mapped_bytes);
+  const int64_t cached = std::max(sight.tenants[role_index(other(role))].mapped_cache_bytes, sight.mapped_bytes);
   const int64_t expected = std::max<int64_t>(sight.available_bytes - cached, 0);
   if (!dropped_) {
     clear(role, IncidentKind::cache_stays);  // nobody dropped anything: nothing is proved
