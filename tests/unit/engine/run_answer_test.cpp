@@ -213,13 +213,15 @@ TEST_CASE("answer: the budget holds in a batch, and through preemption", "[answe
     if (closed == std::string::npos) return static_cast<int32_t>('t');
     return all.size() - closed < 1510 ? static_cast<int32_t>('A') : kFakeEnd;
   };
-  LoopHarness h({.slots = 3, .context_tokens = 4096, .kv_tokens = 6400});
+  const bool prefixes = GENERATE(false, true);
+  CAPTURE(prefixes);
+  LoopHarness h({.slots = 3, .context_tokens = 4096, .kv_tokens = 6400, .prefixes = prefixes});
   h.runner.next_token = next;
   for (uint64_t id = 1; id <= 3; ++id) {
     protocol::Submit submit = formatted(policies::ToolSyntax::qwen_xml, true);
     submit.max_tokens = 4000;
     submit.thinking_tokens_max = static_cast<int64_t>(900 + id);
-    h.submit(LoopHarness::key(1, id), prompt_of(std::string(60, 'p')), submit);
+    h.submit(LoopHarness::key(1, id), prompt_of(std::string(60, static_cast<char>('0' + id))), submit);
   }
   h.run();
   for (uint64_t id = 1; id <= 3; ++id) {
@@ -231,6 +233,7 @@ TEST_CASE("answer: the budget holds in a batch, and through preemption", "[answe
   }
   int64_t rows = 0;
   for (const int64_t step : h.runner.rows_seen) rows += step;
+  CHECK(h.loop->stats().preemptions > 0);
   CHECK(rows > 3 * (60 + 900 + 11 + 1500) + 500);  // some were computed twice
 }
 
