@@ -7,20 +7,13 @@
 #include <chrono>
 
 #include "base/check.h"
+#include "base/pause_cpu.h"
 
 namespace tandem::kernels {
 namespace {
 
 constexpr auto kSpinTime = std::chrono::microseconds(20);
 constexpr std::uint64_t kTaskMask = (1U << 20) - 1;
-
-void pause_cpu() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);

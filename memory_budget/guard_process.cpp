@@ -18,6 +18,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/pidfd.h"
 #include "memory_budget/guard_claim.h"
 #include "memory_budget/guard_floors.h"
 
@@ -34,8 +35,6 @@ int64_t monotonic_ms() noexcept {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
-int pidfd_open_call(pid_t pid) noexcept { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 bool ended(const Fd& pidfd) noexcept {
   pollfd item{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
@@ -122,7 +121,7 @@ void GuardProcess::pin(Role role, const GuardTenant& tenant) noexcept {
   pinned.pidfd.reset();
   pinned.alive = pinned.refused = pinned.orphaned = false;
   if (tenant.pid == 0) return;
-  Fd pidfd(pidfd_open_call(tenant.pid));
+  Fd pidfd = open_pidfd(tenant.pid);
   if (!pidfd.valid()) return;  // ended already
   if (!is_what_it_says(tenant)) {
     pinned.refused = true;
@@ -173,7 +172,7 @@ void GuardProcess::follow_floors() noexcept {
 bool GuardProcess::signal_member(const GuardTenant& leader, pid_t pid, int signal_number) noexcept {
   std::array<char, 64> path;
   std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(pid));
-  const Fd pidfd(signal_number == 0 ? -1 : pidfd_open_call(pid));
+  const Fd pidfd = signal_number == 0 ? Fd() : open_pidfd(pid);
   const Fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
   struct stat info {};
   if (!file.valid() || ::fstat(file.get(), &info) != 0) return false;

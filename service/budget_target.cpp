@@ -23,15 +23,8 @@ bool is_moving(ModelState state) {
 
 }  // namespace
 
-Tenant* SupervisorBudgets::tenant(Role role) {
-  for (Tenant* each : supervisor_.tenants()) {
-    if (each->info().role == role) return each;
-  }
-  return nullptr;
-}
-
 BudgetTarget::Status SupervisorBudgets::status(Role role) {
-  Tenant* const found = tenant(role);
+  Tenant* const found = supervisor_.tenant(role);
   if (found == nullptr) return {};
   const ModelStatus status = found->status();
   return {.state = status.state, .message = status.message, .pid = status.pid};
@@ -46,7 +39,7 @@ std::string SupervisorBudgets::heavy_work_under_way() {
 }
 
 Result<std::string> SupervisorBudgets::resize(Role role, const EngineBudget& budget) {
-  Tenant* const found = tenant(role);
+  Tenant* const found = supervisor_.tenant(role);
   if (found == nullptr) return make_error(Errc::not_found, "no such model");
   protocol::Resize wanted{.kv_bytes = budget.kv_bytes,
                           .slots = budget.slots,

@@ -26,8 +26,6 @@ class SupervisorBudgets final : public BudgetTarget {
   Result<void> restart(Role role) override;
 
  private:
-  Tenant* tenant(Role role);
-
   Supervisor& supervisor_;
   const std::chrono::milliseconds restart_limit_;
 };

@@ -133,7 +133,7 @@ void Canary::tell(const Measured& measured) {
     slow_in_a_row_ = measured.verdict.too_slow ? slow_in_a_row_ + 1 : 0;
     slow = slow_in_a_row_;
   }
-  const std::string model = tenant(Role::default_model)->info().name;
+  const std::string model = supervisor_.tenant(Role::default_model)->info().name;
   if (slow == 0) sink_.clear(IncidentKind::default_slowed, model);
   if (slow == 1) next_at_ = clock_.now() + std::chrono::milliseconds(kRestMs);
   if (slow < kSlowToTell) return;
@@ -144,13 +144,6 @@ void Canary::tell(const Measured& measured) {
               Json::object({{"us_per_token", measured.measure.us_per_token},
                             {"baseline_us", measured.verdict.baseline_us},
                             {"loss_permille", measured.verdict.loss_permille}}));
-}
-
-Tenant* Canary::tenant(Role role) {
-  for (Tenant* one : supervisor_.tenants()) {
-    if (one->info().role == role) return one;
-  }
-  return nullptr;
 }
 
 std::string Canary::instances() {
@@ -185,7 +178,7 @@ Result<int64_t> Canary::time_decode() {
   int64_t least = 0;
   for (int i = 0; i < kRuns; ++i) {
     TRY_ASSIGN(const TrialAnswer answer,
-               tenant(Role::default_model)
+               supervisor_.tenant(Role::default_model)
                    ->answer(chat_of("Count from one to fifty, in words."), greedy(kTokens), clock_.now() + kRunLimit));
     if (answer.tokens < kTokens || answer.decode_us <= 0) return make_error(Errc::unavailable, "the answer was cut");
     const int64_t us = answer.decode_us / (answer.tokens - 1);
@@ -196,7 +189,7 @@ Result<int64_t> Canary::time_decode() {
 
 // The same, while the optional model takes prompts or decodes.
 Result<int64_t> Canary::time_beside(CanaryCell cell) {
-  Tenant* const neighbour = tenant(Role::optional_model);
+  Tenant* const neighbour = supervisor_.tenant(Role::optional_model);
   if (neighbour == nullptr) return make_error(Errc::unavailable, "no optional model is configured");
   std::jthread work([&](const std::stop_token& stop) {
     for (int64_t number = clock_.unix_seconds(); !stop.stop_requested(); ++number) {
@@ -216,7 +209,7 @@ Result<int64_t> Canary::time_beside(CanaryCell cell) {
 }
 
 Result<std::vector<CanaryMeasure>> Canary::history() {
-  const std::string weights = tenant(Role::default_model)->status().weights_hash;
+  const std::string weights = supervisor_.tenant(Role::default_model)->status().weights_hash;
   TRY_ASSIGN(const std::vector<CanaryRow> rows, store_.canary_history(weights, std::string(kVersion), kHistory));
   std::vector<CanaryMeasure> out;
   for (const CanaryRow& row : rows) {
@@ -239,7 +232,7 @@ Result<Canary::Measured> Canary::measure(CanaryCell cell) {
   out.verdict = policies::judge_canary(out.measure, earlier, 10 * options_.loss_percent);
   // What is too slow must not become what later ones are measured by.
   if (!out.verdict.too_slow || beside) {
-    TRY(store_.add_canary({.weights = tenant(Role::default_model)->status().weights_hash,
+    TRY(store_.add_canary({.weights = supervisor_.tenant(Role::default_model)->status().weights_hash,
                            .version = std::string(kVersion),
                            .cell = policies::canary_cell_name(cell),
                            .us_per_token = *us,
@@ -279,7 +272,7 @@ std::string Canary::check_change() {
 }
 
 Result<Json> Canary::show() {
-  const std::string weights = tenant(Role::default_model)->status().weights_hash;
+  const std::string weights = supervisor_.tenant(Role::default_model)->status().weights_hash;
   TRY_ASSIGN(const std::vector<CanaryRow> rows, store_.canary_history(weights, std::string(kVersion), kHistory));
   Json cells = Json::array();
   for (const CanaryCell cell : {CanaryCell::alone, CanaryCell::idle, CanaryCell::prefill, CanaryCell::decode}) {

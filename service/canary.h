@@ -71,7 +71,6 @@ class Canary {
   Result<int64_t> time_beside(policies::CanaryCell cell);
   Result<std::vector<policies::CanaryMeasure>> history();
   void tell(const Measured& measured);
-  [[nodiscard]] Tenant* tenant(Role role);
   [[nodiscard]] std::string instances();
   void note_problem(const Result<Measured>& measured) TANDEM_EXCLUDES(mutex_);
 

@@ -25,13 +25,6 @@ constexpr int64_t kPageOfMemory = 4096;
 
 std::string mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
-Tenant* tenant_of(Supervisor& supervisor, Role role) {
-  for (Tenant* tenant : supervisor.tenants()) {
-    if (tenant->info().role == role) return tenant;
-  }
-  return nullptr;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<GuardWatch>> GuardWatch::open(Options options, const Clock& clock, Supervisor& supervisor,
@@ -53,10 +46,10 @@ GuardWatch::GuardWatch(Options options, const Clock& clock, Supervisor& supervis
       probe_(std::move(probe)),
       page_(std::move(page)),
       keeper_(options_.guard, clock, incidents),
-      worker_({tenant_of(supervisor, Role::default_model), tenant_of(supervisor, Role::optional_model)},
+      worker_({supervisor.tenant(Role::default_model), supervisor.tenant(Role::optional_model)},
               options_.model_files),
       machine_(options_.floors),
-      shedder_(*tenant_of(supervisor, Role::default_model), tenant_of(supervisor, Role::optional_model), *this,
+      shedder_(*supervisor.tenant(Role::default_model), supervisor.tenant(Role::optional_model), *this,
                options_.default_batch_tokens, options_.optional_batch_tokens),
       opened_(clock.now()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -76,8 +69,6 @@ GuardWatch::~GuardWatch() {
 int64_t GuardWatch::now_ms() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(clock_.now().time_since_epoch()).count();
 }
-
-Tenant* GuardWatch::tenant(Role role) const { return tenant_of(supervisor_, role); }
 
 void GuardWatch::start() {
   tick();
@@ -125,7 +116,7 @@ budget::GuardOutput GuardWatch::sample() {
                   .swap_in_bytes = reading_.vmstat.swap_in_pages * kPageOfMemory,
                   .neighbour_loss_percent = static_cast<int32_t>(std::min(page_->canary_loss_percent.load(), 100u))};
   for (const budget::Role role : {budget::Role::default_model, budget::Role::optional_model}) {
-    const Tenant* model = tenant(role);
+    const Tenant* model = supervisor_.tenant(role);
     if (model == nullptr) continue;
     const ModelStatus status = model->status();
     input.tenants[budget::role_index(role)] = {.alive = status.pid > 0, .loading = status.state != ModelState::ready};
@@ -193,7 +184,7 @@ void GuardWatch::hear_guard(const budget::GuardReport& report) {
 void GuardWatch::stop_like_the_guard(const budget::GuardOutput& own) {
   for (size_t i = 0; i < own.action_count; ++i) {
     const budget::GuardAction& action = own.actions[i];
-    const Tenant* model = tenant(action.role);
+    const Tenant* model = supervisor_.tenant(action.role);
     if (action.kind == budget::GuardActionKind::restart_default || model == nullptr) continue;
     const int64_t pid = model->status().pid;
     const auto process = Process::open(static_cast<pid_t>(pid));

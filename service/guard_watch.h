@@ -74,7 +74,6 @@ class GuardWatch final : private ShedActs {
   void note(budget::ShedStep step, bool engage) override;
 
   [[nodiscard]] int64_t now_ms() const;
-  [[nodiscard]] Tenant* tenant(Role role) const;
   [[nodiscard]] budget::GuardOutput sample();
   [[nodiscard]] View view(const budget::GuardOutput& own);
   void note_stale(bool stale, int64_t age_ms);

@@ -13,11 +13,12 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/pidfd.h"
+
 namespace tandem::service {
 namespace {
 
 // By number: the wrappers came to glibc at different times (2.36 has them, older ones do not).
-int open_pidfd(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 int signal_pidfd(int pidfd, int number) {
   return static_cast<int>(::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0));
 }
@@ -26,7 +27,7 @@ int signal_pidfd(int pidfd, int number) {
 
 Result<Process> Process::of_child(pid_t pid) {
   if (pid <= 0) return make_error(Errc::not_found, "no process");
-  Fd pidfd(open_pidfd(pid));
+  Fd pidfd = open_pidfd(pid);
   if (!pidfd.valid()) {
     return errno_error(errno == ESRCH ? Errc::not_found : Errc::io,
                        "pidfd of process " + std::to_string(pid), errno);

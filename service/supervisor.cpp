@@ -340,6 +340,13 @@ std::vector<Model*> Supervisor::all() {
   return out;
 }
 
+Tenant* Supervisor::tenant(Role role) {
+  for (const auto& seat : seats_) {
+    if (seat->tenant.info().role == role) return &seat->tenant;
+  }
+  return nullptr;
+}
+
 std::vector<Tenant*> Supervisor::tenants() {
   std::vector<Tenant*> out;
   for (const auto& seat : seats_) out.push_back(&seat->tenant);

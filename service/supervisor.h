@@ -66,6 +66,7 @@ class Supervisor final : public ModelDirectory {
   std::vector<Model*> all() override;
   [[nodiscard]] bool draining() const override { return draining_; }
   [[nodiscard]] std::vector<Tenant*> tenants();
+  [[nodiscard]] Tenant* tenant(Role role);  // null: not configured
 
   // For tests that step by hand: the parts of start().
   void begin();

@@ -9,19 +9,10 @@
 #include <cerrno>
 #include <ctime>
 
+#include "base/pause_cpu.h"
+#include "base/pidfd.h"
+
 namespace tandem {
-namespace {
-
-void pause_cpu() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
-
 int64_t lease_now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -60,7 +51,7 @@ bool LeasePagePlatform::dead(int tenant) {
   if (identity == 0) return true;
   if (identity != peer.identity) {
     const auto pid = static_cast<pid_t>(lease_pid(identity));
-    Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    Fd pidfd = open_pidfd(pid);
     if (!pidfd.valid() && errno != ESRCH && errno != EINVAL) return false;  // not known: ask again
     if (pidfd.valid() && lease_identity_of(pid) != identity) pidfd.reset();
     peer.identity = identity;
