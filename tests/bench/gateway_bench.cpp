@@ -2,7 +2,10 @@
 // by tests/bench/gateway_cost, which prints the bounds. Modes:
 //   pairs SOCKET PORT KEY PROMPT_BYTES REPEATS       "through_us direct_us" medians
 //   load PORT KEY PROMPT_BYTES CLIENTS REPEATS       "requests seconds p50_us", all clients at once
-//   streams PORT KEY STREAMS STALLED SECONDS TOKENS  "gaps p50_us p99_us" of the healthy streams
+//   streams PORT KEY STREAMS STALLED FROM_S TO_S TOKENS
+//                                                    "gaps p50_us p99_us" of the healthy streams in that span
+//   relay SOCKET|PORT KEY STREAMS SECONDS TOKENS     "frames p50_us p99_us" from the engine's stamp (fake_engine)
+//                                                    to us; a socket is asked directly
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -33,7 +36,12 @@ int64_t quantile(std::vector<int64_t> values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-Fd connect_tcp(int port) {
+void print_quantiles(const std::vector<int64_t>& values) {
+  std::printf("%zu %lld %lld\n", values.size(), static_cast<long long>(quantile(values, 0.5)),
+              static_cast<long long>(quantile(values, 0.99)));
+}
+
+Fd connect_tcp(int port, bool small_buffer = false) {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -41,6 +49,7 @@ Fd connect_tcp(int port) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int one = 1;
   (void)::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  if (small_buffer) (void)::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &one, sizeof one);
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return {};
   return fd;
 }
@@ -148,35 +157,99 @@ int load(int port, const std::string& key, size_t bytes, int clients, int repeat
   return all.size() == static_cast<size_t>(clients) * static_cast<size_t>(repeats) ? 0 : 2;
 }
 
-int streams(int port, const std::string& key, size_t count, size_t stalled, int seconds, int64_t tokens) {
+// The first `stalled` have the least room that the kernel gives a reader, and are never read.
+int streams(int port, const std::string& key, size_t count, size_t stalled, int from_s, int to_s, int64_t tokens) {
   const std::string request = request_bytes(key, "a", tokens, true);
   std::vector<Fd> open;
   for (size_t i = 0; i < count; ++i) {
-    open.push_back(connect_tcp(port));
+    open.push_back(connect_tcp(port, i < stalled));
     if (!open.back().valid() || !send_all(open.back(), request)) return 2;
   }
-  std::vector<pollfd> wait;  // the first `stalled` are never read
+  std::vector<pollfd> wait;
   for (size_t i = stalled; i < count; ++i) wait.push_back({.fd = open[i].get(), .events = POLLIN, .revents = 0});
   std::vector<Clock::time_point> last(wait.size());
   std::vector<int64_t> gaps;
   const auto start = Clock::now();
   char block[65536];
-  while (us_since(start) < int64_t{1'000'000} * seconds) {
+  while (us_since(start) < int64_t{1'000'000} * to_s) {
     if (::poll(wait.data(), wait.size(), 100) <= 0) continue;
     const auto now = Clock::now();
+    const bool counts = us_since(start) > int64_t{1'000'000} * from_s;
     for (size_t i = 0; i < wait.size(); ++i) {
       if ((wait[i].revents & (POLLIN | POLLHUP)) == 0) continue;
       if (::recv(wait[i].fd, block, sizeof block, MSG_DONTWAIT) <= 0) return 2;  // no stream may end so early
-      // The first second is the start of all of them.
-      if (last[i] != Clock::time_point{} && us_since(start) > 1'000'000) {
+      if (counts && last[i] != Clock::time_point{}) {
         gaps.push_back(std::chrono::duration_cast<std::chrono::microseconds>(now - last[i]).count());
       }
       last[i] = now;
     }
   }
-  std::printf("%zu %lld %lld\n", gaps.size(), static_cast<long long>(quantile(gaps, 0.5)),
-              static_cast<long long>(quantile(gaps, 0.99)));
+  print_quantiles(gaps);
   return gaps.empty() ? 2 : 0;
+}
+
+// The stamps "@N;" in these bytes; one that is cut by their end is left out.
+void note_stamps(std::string_view bytes, std::vector<int64_t>& late_us) {
+  const int64_t now = Clock::now().time_since_epoch().count();
+  for (size_t at = bytes.find('@'); at != std::string_view::npos; at = bytes.find('@', at + 1)) {
+    int64_t stamp = 0;
+    const auto [end, code] = std::from_chars(bytes.data() + at + 1, bytes.data() + bytes.size(), stamp);
+    if (code == std::errc() && end != bytes.data() + bytes.size() && *end == ';') late_us.push_back((now - stamp) / 1000);
+  }
+}
+
+// What reads the engine's own socket: all streams come on one connection.
+Result<Fd> relay_direct(EngineClient& engine, size_t count, int64_t tokens) {
+  uint64_t id = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t prompt_id = ++id;
+    const protocol::Prepare prepare{.input = protocol::PrepareText{.text = "a"}};
+    TRY(engine.send(FrameType::prepare, prompt_id, prepare.to_json()));
+    TRY_ASSIGN(const Frame prepared, engine.next_of(prompt_id));
+    if (prepared.type != FrameType::prepared) return make_error(Errc::io, prepared.payload);
+    protocol::Submit submit{.prompt_id = prompt_id, .max_tokens = tokens, .ignore_eos = true, .credit = tokens};
+    submit.sampling.temperature = 0;
+    TRY(engine.send(FrameType::submit, ++id, submit.to_json()));
+  }
+  return Fd(::dup(engine.fd()));
+}
+
+int relay(const std::string& where, const std::string& key, size_t count, int seconds, int64_t tokens) {
+  std::vector<Fd> open;
+  auto engine = where.front() == '/' ? EngineClient::connect(where) : Result<EngineClient>(make_error(Errc::io, ""));
+  if (engine.ok()) {
+    if (!engine->hello_until_ready().ok()) return 2;
+    auto direct = relay_direct(*engine, count, tokens);
+    if (!direct.ok()) return 2;
+    open.push_back(std::move(*direct));
+  } else {
+    const std::string request = request_bytes(key, "a", tokens, true);
+    for (size_t i = 0; i < count; ++i) {
+      open.push_back(connect_tcp(std::atoi(where.c_str()), false));
+      if (!open.back().valid() || !send_all(open.back(), request)) return 2;
+    }
+  }
+  std::vector<pollfd> wait;
+  for (const Fd& each : open) wait.push_back({.fd = each.get(), .events = POLLIN, .revents = 0});
+  std::vector<int64_t> late_us;
+  char block[65536];
+  const auto start = Clock::now();
+  bool begun = false;
+  while (us_since(start) < int64_t{1'000'000} * seconds) {
+    if (::poll(wait.data(), wait.size(), 100) <= 0) continue;
+    if (!begun && us_since(start) > 1'000'000) {  // the first second is the start of all of them
+      begun = true;
+      late_us.clear();
+    }
+    for (const pollfd& each : wait) {
+      if ((each.revents & (POLLIN | POLLHUP)) == 0) continue;
+      const ssize_t n = ::recv(each.fd, block, sizeof block, MSG_DONTWAIT);
+      if (n <= 0) return 2;
+      note_stamps(std::string_view(block, static_cast<size_t>(n)), late_us);
+    }
+  }
+  print_quantiles(late_us);
+  return late_us.empty() ? 2 : 0;
 }
 
 }  // namespace
@@ -192,9 +265,10 @@ int main(int argc, char** argv) {
   const auto size = [&](size_t i) { return static_cast<size_t>(number(i)); };
   if (a.size() == 6 && a[0] == "pairs") return tandem::tests::pairs(a[1], number(2), a[3], size(4), number(5));
   if (a.size() == 6 && a[0] == "load") return tandem::tests::load(number(1), a[2], size(3), number(4), number(5));
-  if (a.size() == 7 && a[0] == "streams") {
-    return tandem::tests::streams(number(1), a[2], size(3), size(4), number(5), number(6));
+  if (a.size() == 8 && a[0] == "streams") {
+    return tandem::tests::streams(number(1), a[2], size(3), size(4), number(5), number(6), number(7));
   }
+  if (a.size() == 6 && a[0] == "relay") return tandem::tests::relay(a[1], a[2], size(3), number(4), number(5));
   std::fprintf(stderr, "see the first lines of gateway_bench.cpp\n");
   return 2;
 }

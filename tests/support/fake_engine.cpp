@@ -22,6 +22,7 @@
 //   weights_hash TEXT      told in welcome
 //   finish REASON          stop (default) or length
 //   second_events 1        behind each token another content event, without a token
+//   stamps 1               each token's text is "@N;", N the steady clock in ns when it was made
 //
 // Tokens of a prompt: one per byte. Slots, --queue, --context, credit, cancel, stop strings,
 // max_tokens and log-probabilities work as in the real engine.
@@ -167,7 +168,8 @@ bool FakeEngine::step_request(Connection& connection, uint64_t id, Request& requ
   }
   if (request.submit.credit <= 0) return false;
   --request.submit.credit;
-  const std::string& word = request.words[request.next_word];
+  std::string word = request.words[request.next_word];
+  if (script_.flag("stamps")) word = "@" + std::to_string(clock_.now().time_since_epoch().count()) + ";";
   protocol::ContentEvent event;
   event.text = word;
   event.token = 256 + static_cast<int32_t>(request.next_word % 1000);
