@@ -1,154 +1,64 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
-#include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace tandem {
 namespace {
 
-// Builds a Json from nlohmann's SAX events, within the limits. `stack_` points into the growing
-// tree; a parent's container is not changed while a child is open, so the pointers stay valid.
-class Builder final : public nlohmann::json_sax<nlohmann::json> {
- public:
-  Builder(const JsonLimits& limits, Json& root) : limits_(limits), root_(root) {}
+// True when one of the eight bytes is a quote, a backslash, a control character or no ASCII: the usual test
+// for a byte below n (here after xor: zero), in all lanes at once.
+bool any_special(uint64_t word) {
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  constexpr uint64_t kHigh = 0x8080808080808080;
+  const uint64_t quote = word ^ (kOnes * '"');
+  const uint64_t slash = word ^ (kOnes * '\\');
+  const uint64_t found = (word - kOnes * 0x20) | (quote - kOnes) | (slash - kOnes) | word;
+  return (found & kHigh) != 0;
+}
 
-  bool null() override { return add(Json()) != nullptr; }
-  bool boolean(bool v) override { return add(Json(v)) != nullptr; }
-  bool number_integer(number_integer_t v) override { return add(Json(int64_t{v})) != nullptr; }
-  bool number_unsigned(number_unsigned_t v) override {
-    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return fail(Errc::invalid_argument, "integer does not fit in 64 bits");
-    }
-    return add(Json(static_cast<int64_t>(v))) != nullptr;
+// Length of the well-formed character of two to four bytes at the start of `text`; 0: there is none.
+size_t multibyte_length(std::string_view text) {
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const auto continues = [&](size_t i) { return (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  // Most of the characters of Asian scripts, without a detour; decode() knows the exceptions.
+  if (text.size() >= 3 && ((lead >= 0xE1 && lead <= 0xEC) || lead >= 0xEE) && lead <= 0xEF && continues(1) &&
+      continues(2)) {
+    return 3;
   }
-  bool number_float(number_float_t v, const string_t& text) override {
-    const bool is_integer_text = text.find_first_of(".eE") == std::string::npos;
-    if (is_integer_text) return fail(Errc::invalid_argument, "integer does not fit in 64 bits");
-    if (!std::isfinite(v)) return fail(Errc::invalid_argument, "number out of range");
-    return add(Json(v)) != nullptr;
-  }
-  bool string(string_t& v) override { return add(Json(std::move(v))) != nullptr; }
-  bool binary(binary_t&) override { return fail(Errc::corrupt, "binary value"); }
-  bool start_object(std::size_t) override { return open(Json::object()); }
-  bool start_array(std::size_t) override { return open(Json::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-  bool key(string_t& name) override {
-    Open& parent = stack_.back();
-    parent.member = member_of(parent, name);
-    const bool duplicate = parent.member < parent.value->as_object().size();
-    key_ = std::move(name);
-    if (!duplicate || limits_.duplicate_keys == DuplicateKeys::last_wins) return true;
-    return fail(Errc::invalid_argument, "duplicate key");
-  }
-  bool parse_error(std::size_t position, const std::string&,
-                   const nlohmann::detail::exception& e) override {
-    if (e.id >= 400 && e.id < 500) return fail(Errc::invalid_argument, "number out of range");
-    error_ = make_error(Errc::corrupt, "not valid JSON at byte " + std::to_string(position), path());
-    return false;
-  }
-
-  Error take_error() { return std::move(error_); }
-
- private:
-  struct Open {
-    Json* value;
-    size_t member = 0;  // of an object: the one that is being read
-    std::map<std::string, size_t> index;  // of a large object: where its keys are
-  };
-
-  // Where the member of this name is, or will be. Linear search is quadratic in the number of members;
-  // large objects use an index.
-  static size_t member_of(Open& parent, const std::string& name) {
-    constexpr size_t kLinearMax = 16;
-    const Json::Object& members = parent.value->as_object();
-    if (members.size() < kLinearMax) {
-      size_t at = 0;
-      while (at < members.size() && members[at].first != name) ++at;
-      return at;
-    }
-    // A tree and not a hash or a sorted vector: no order of keys makes it slow.
-    if (parent.index.empty()) {
-      for (size_t i = 0; i < members.size(); ++i) parent.index.emplace(members[i].first, i);
-    }
-    return parent.index.emplace(name, members.size()).first->second;
-  }
-
-  bool fail(Errc code, std::string message) {
-    error_ = make_error(code, std::move(message), path());
-    return false;
-  }
-
-  Json* add(Json value) {
-    if (++values_ > limits_.values_max) {
-      fail(Errc::too_large, "more than " + std::to_string(limits_.values_max) + " values");
-      return nullptr;
-    }
-    if (stack_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    Json& parent = *stack_.back().value;
-    if (parent.is_array()) {
-      parent.push_back(std::move(value));
-      return &parent.as_array().back();
-    }
-    Json::Object& members = parent.as_object();
-    const size_t member = stack_.back().member;
-    if (member == members.size()) members.emplace_back(std::move(key_), Json());
-    members[member].second = std::move(value);
-    key_.clear();
-    return &members[member].second;
-  }
-
-  bool open(Json container) {
-    if (stack_.size() >= limits_.depth_max) {
-      return fail(Errc::too_large, "nested deeper than " + std::to_string(limits_.depth_max));
-    }
-    Json* added = add(std::move(container));
-    if (added == nullptr) return false;
-    stack_.push_back({added, 0, {}});
-    return true;
-  }
-
-  bool close() {
-    stack_.pop_back();
-    return true;
-  }
-
-  // Path of the value being read, such as messages[2].content.
-  std::string path() const {
-    std::string out;
-    for (size_t i = 0; i < stack_.size(); ++i) {
-      const Json& container = *stack_[i].value;
-      const bool last = i + 1 == stack_.size();
-      if (container.is_array()) {
-        const size_t size = container.as_array().size();
-        out += '[' + std::to_string(last ? size : size - 1) + ']';
-      } else {
-        const std::string& name = last ? key_ : container.as_object()[stack_[i].member].first;
-        if (name.empty()) continue;
-        if (!out.empty()) out += '.';
-        out += utf8::repair(std::string_view(name).substr(0, 64));
-      }
-    }
-    return out;
-  }
-
-  const JsonLimits& limits_;
-  Json& root_;
-  std::vector<Open> stack_;
-  std::string key_;
-  size_t values_ = 0;
-  Error error_;
-};
+  const utf8::Decoded d = utf8::decode(text);
+  return d.valid ? d.length : 0;
+}
 
 }  // namespace
+
+size_t json_plain_run(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t word = 0;
+    while (at + sizeof word <= text.size()) {
+      std::memcpy(&word, text.data() + at, sizeof word);
+      if (any_special(word)) break;
+      at += sizeof word;
+    }
+    // The rest of the word, one by one.
+    const size_t stop = std::min(at + sizeof word, text.size());
+    while (at < stop) {
+      const auto c = static_cast<unsigned char>(text[at]);
+      if (c < 0x20 || c == '"' || c == '\\') return at;
+      const size_t length = c < 0x80 ? 1 : multibyte_length(text.substr(at));
+      if (length == 0) return at;
+      at += length;
+    }
+  }
+  return at;
+}
 
 Json::Json(uint64_t v) {
   if (v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -228,21 +138,15 @@ void Json::push_back(Json value) { as_array().push_back(std::move(value)); }
 void append_json_string(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  while (!text.empty()) {
+  while (true) {
+    const size_t run = json_plain_run(text);
+    out.append(text.substr(0, run));
+    text.remove_prefix(run);
+    if (text.empty()) break;
     const auto c = static_cast<unsigned char>(text.front());
-    if (c >= 0x20 && c < 0x7F && c != '"' && c != '\\') {
-      out += static_cast<char>(c);
-      text.remove_prefix(1);
-      continue;
-    }
     if (c >= 0x80) {
-      const utf8::Decoded d = utf8::decode(text);
-      if (d.valid) {
-        out.append(text.substr(0, d.length));
-      } else {
-        out += "\xEF\xBF\xBD";
-      }
-      text.remove_prefix(d.length);
+      out += "\xEF\xBF\xBD";
+      text.remove_prefix(utf8::decode(text).length);
       continue;
     }
     switch (c) {
@@ -253,7 +157,6 @@ void append_json_string(std::string& out, std::string_view text) {
       case '\t': out += "\\t"; break;
       case '\b': out += "\\b"; break;
       case '\f': out += "\\f"; break;
-      case 0x7F: out += '\x7F'; break;
       default:
         out += "\\u00";
         out += kHex[c >> 4];
@@ -312,24 +215,6 @@ std::string Json::dump() const {
   std::string out;
   dump_to(out);
   return out;
-}
-
-Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
-  if (text.size() > limits.bytes_max) {
-    return make_error(Errc::too_large, "JSON text of " + std::to_string(text.size()) +
-                                           " bytes, limit " + std::to_string(limits.bytes_max));
-  }
-  Json root;
-  Builder builder(limits, root);
-  // The third-party parser throws only for out-of-range numbers on some versions; fence it.
-  try {
-    if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
-      return builder.take_error();
-    }
-  } catch (const nlohmann::json::exception&) {
-    return make_error(Errc::corrupt, "not valid JSON");
-  }
-  return root;
 }
 
 }  // namespace tandem

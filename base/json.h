@@ -1,5 +1,5 @@
-// Json: an ordered JSON value, and the only JSON parser of the project (nlohmann's SAX front behind
-// it). Members keep the order of their text. Depth, bytes and the number of values are capped before
+// Json: an ordered JSON value, and the only JSON parser of the project (RFC 8259; a byte order mark in front is
+// skipped). Members keep the order of their text. Depth, bytes and the number of values are capped before
 // anything is stored; a duplicate key (unless the limits say otherwise), a number out of range and bad
 // UTF-8 are errors that name the field. Because depth is capped, copying and dumping cannot exhaust the stack.
 //
