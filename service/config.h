@@ -22,6 +22,8 @@
 namespace tandem::service {
 
 using Duration = std::chrono::milliseconds;
+// A table of names and texts; numbers and booleans of the file as their text.
+using ConfigTable = std::map<std::string, std::string>;
 
 struct ServerConfig {
   std::string listen = "127.0.0.1:8080";
@@ -147,6 +149,31 @@ struct ModelConfig {
   std::optional<policies::SamplingRow> sampling_thinking;
   std::optional<policies::SamplingRow> sampling_direct;
   std::vector<std::string> sanitizer_off;
+  // The engine, and what is said of one that is not ours (docs/engines.md).
+  std::string engine = "tandem";
+  std::vector<std::string> command;
+  std::vector<std::string> arguments;
+  ConfigTable environment;
+  std::vector<std::string> stop_command;
+  std::string working_directory;
+  std::string repository;
+  std::string served_model;
+  int64_t port = 0;
+  std::vector<std::string> urls;
+  std::string key_file;
+  std::vector<std::string> allow_keys;
+  std::vector<std::string> allow_classes;
+  std::string prompts = "auto";
+  ConfigTable dialect;
+  int64_t weights_bytes = 0;
+  int64_t load_peak_bytes = 0;
+  int64_t workspace_bytes = 0;
+  Duration start_deadline{0};
+  Duration health_every = std::chrono::seconds(30);
+
+  // Started through tandem-relay, which speaks our protocol for it.
+  [[nodiscard]] bool is_foreign() const { return engine != "tandem"; }
+  [[nodiscard]] bool is_remote() const { return engine == "remote"; }
 };
 
 struct Config {
@@ -183,7 +210,8 @@ ParsedConfig parse_config(std::string_view text, const std::string& base_dir);
 Result<Config> load_config(const std::string& path);
 std::string problems_text(const std::string& path, const std::vector<ConfigProblem>& problems);
 
-// The resolved configuration: TOML text that parses back to the same, and JSON.
+// The resolved configuration: TOML text that parses back to the same, and JSON. Values of an environment
+// whose name says that they are secret are shown as "(hidden)" in both.
 std::string config_to_toml(const Config& config);
 Json config_to_json(const Config& config);
 // The commented file with all defaults (packaging/tandem.toml) and the table of docs/configuration.md.

@@ -1,6 +1,9 @@
 #include "service/config_keys.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <vector>
 
 namespace tandem::service {
 namespace {
@@ -30,10 +33,21 @@ constexpr std::string_view kSyntaxes =
     "auto|plain|qwen-xml|hermes|gemma4|llama3|mistral|gpt-oss";
 constexpr std::string_view kPrefixCaches = "per_key|shared|off";
 constexpr std::string_view kReclaims = "auto|always|never";
+constexpr std::string_view kEngines = "tandem|llama-server|vllm|remote";
+constexpr std::string_view kPrompts = "auto|raw|chat";
 constexpr int64_t kTokensMax = 1 << 24;
 constexpr int64_t kMemoryMax = int64_t{1} << 50;
 
 }  // namespace
+
+bool is_secret_name(std::string_view name) {
+  std::string upper(name);
+  for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  constexpr auto kParts = std::to_array<std::string_view>({"KEY", "TOKEN", "SECRET", "PASS", "CREDENTIAL"});
+  return std::any_of(kParts.begin(), kParts.end(), [&](std::string_view part) {
+    return upper.find(part) != std::string::npos;
+  });
+}
 
 std::span<const ConfigKey<ServerConfig>> server_keys() {
   using S = ServerConfig;
@@ -233,11 +247,67 @@ std::span<const ConfigKey<QueueConfig>> queue_keys() {
   return keys;
 }
 
-std::span<const ConfigKey<ModelConfig>> model_keys() {
+namespace {
+
+// Of a model's engine (docs/engines.md).
+std::span<const ConfigKey<ModelConfig>> engine_keys() {
   using M = ModelConfig;
   static const auto keys = std::to_array<ConfigKey<M>>({
-      {"name", &M::name, name, "name that clients see and use", 0, 0, {}, true},
-      {"file", &M::file, path, "GGUF file, or the first file of a split model", 0, 0, {}, true},
+      {"engine", &M::engine, word,
+       "who computes the answers: our own engine, one of others that Tandem starts, or remote: servers that "
+       "run elsewhere. The keys from here on are for engines of others (docs/engines.md)",
+       0, 0, kEngines},
+      {"command", &M::command, texts,
+       "program of the engine and its first arguments, such as a container's; []: llama-server, or vllm serve"},
+      {"arguments", &M::arguments, texts,
+       "further arguments; they come after those that follow from file, slots, context and kv, and win"},
+      {"environment", &M::environment, environment, "variables of the engine beside those of tandemd"},
+      {"stop_command", &M::stop_command, texts,
+       "stops what a signal to the command does not, such as [\"docker\", \"stop\", \"NAME\"]"},
+      {"working_directory", &M::working_directory, path, "of the engine; empty: run_dir"},
+      {"repository", &M::repository, text,
+       "vllm: what it loads, an absolute directory or a name of a model repository"},
+      {"served_model", &M::served_model, text,
+       "name that the engine itself knows the model by; empty: name, or with remote the only one it has"},
+      {"port", &M::port, integer, "loopback port of the engine; 0: a free one", 0, 65535},
+      {"urls", &M::urls, urls, "remote: base addresses of one or more replicas, such as \"http://10.0.0.7:8000\""},
+      {"key_file", &M::key_file, text,
+       "file with the key that the engine asks for, or \"credential:NAME\" for one that systemd passes"},
+      {"allow_keys", &M::allow_keys, texts,
+       "remote: API keys (public ids) whose requests may leave this machine; \"*\": all"},
+      {"allow_classes", &M::allow_classes, classes,
+       "remote: classes of requests that may leave this machine (docs/queues.md)"},
+      {"prompts", &M::prompts, word,
+       "raw: Tandem writes the prompt with the engine's template and reads the text; chat: the engine does "
+       "both; auto: raw where the engine shows its template",
+       0, 0, kPrompts},
+      {"dialect", &M::dialect, table, "what the engine speaks, where the probe finds it wrong (docs/engines.md)"},
+      {"weights", &M::weights_bytes, bytes,
+       "vllm: memory of the weights; 0B: the files of a directory in repository", 0, kMemoryMax},
+      {"load_peak", &M::load_peak_bytes, bytes,
+       "the most that the engine holds while it loads; 0B: twice the weights for vllm, until it was measured", 0,
+       kMemoryMax},
+      {"workspace", &M::workspace_bytes, bytes,
+       "of the engine beside weights and KV: its host part, buffers, captured graphs; 0B: 3GiB for vllm, the "
+       "figures of the file for llama-server, until it was measured",
+       0, kMemoryMax},
+      {"start_deadline", &M::start_deadline, duration,
+       "from its start to its first token; 0s: engines.load_deadline", 0, 24 * kHour},
+      {"health_every", &M::health_every, duration,
+       "an engine that nobody asks anything is asked for one token so often; 0s: never", 0, kHour},
+  });
+  return keys;
+}
+
+}  // namespace
+
+std::span<const ConfigKey<ModelConfig>> model_keys() {
+  using M = ModelConfig;
+  static const auto own = std::to_array<ConfigKey<M>>({
+      {"name", &M::name, name, "name that clients see and use", 0, 0, {}, true, true},
+      {"file", &M::file, path,
+       "GGUF file, or the first file of a split model; required by the engines tandem and llama-server", 0, 0,
+       {}, false, true},
       {"aliases", &M::aliases, names, "further names that clients may use"},
       {"context_tokens", &M::context_tokens, integer,
        "longest prompt and answer together; cut at the model's own limit", 16, 1 << 24},
@@ -292,6 +362,11 @@ std::span<const ConfigKey<ModelConfig>> model_keys() {
       {"sanitizer_off", &M::sanitizer_off, rules,
        "rules of docs/sanitizer.md that are switched off for this model"},
   });
+  static const std::vector<ConfigKey<M>> keys = [] {
+    std::vector<ConfigKey<M>> all(own.begin(), own.end());
+    all.insert(all.end(), engine_keys().begin(), engine_keys().end());
+    return all;
+  }();
   return keys;
 }
 

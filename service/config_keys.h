@@ -16,7 +16,7 @@ template <typename Section>
 using ConfigField =
     std::variant<std::string Section::*, std::vector<std::string> Section::*,
                  int64_t Section::*, bool Section::*, Duration Section::*,
-                 std::optional<policies::SamplingRow> Section::*>;
+                 std::optional<policies::SamplingRow> Section::*, ConfigTable Section::*>;
 
 enum class ValueKind : uint8_t {
   text,
@@ -25,12 +25,17 @@ enum class ValueKind : uint8_t {
   name,       // of a model: letters, digits and . _ : / + -
   names,      // list of such
   hosts,      // list of host names
+  texts,      // list of any texts, such as arguments
+  urls,       // list of "http://HOST:PORT[/PATH]"
+  classes,    // list of queue classes
   rules,      // list of the sanitizer's rules, such as "R20"
   integer,    // least..most
   bytes,      // "1GiB"; least..most in bytes
   duration,   // "10s"; least..most in milliseconds
   boolean,
   sampling,   // a table of sampling values (sampling_row.h)
+  environment,  // a table of environment variables
+  table,        // a table of texts, numbers and booleans
 };
 
 template <typename Section>
@@ -43,6 +48,7 @@ struct ConfigKey {
   int64_t most = 0;
   std::string_view words = {};
   bool required = false;
+  bool usual = false;  // not commented out in the default file
 };
 
 std::span<const ConfigKey<ServerConfig>> server_keys();
@@ -55,6 +61,9 @@ std::span<const ConfigKey<LeaseConfig>> lease_keys();
 std::span<const ConfigKey<SanitizerConfig>> sanitizer_keys();
 std::span<const ConfigKey<QueueConfig>> queue_keys();
 std::span<const ConfigKey<ModelConfig>> model_keys();
+
+// Of an environment: whether its value must not be shown.
+bool is_secret_name(std::string_view name);
 
 // "64KiB", "90s": the largest unit that divides the value.
 std::string bytes_text(int64_t bytes);

@@ -26,14 +26,13 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/overloaded.h"
-#include "policies/sanitize/receipt.h"
 #include "service/config.h"
+#include "service/config_check.h"
 #include "service/config_keys.h"
 #include "service/config_units.h"
 #include "service/sampling_row.h"
@@ -42,21 +41,8 @@ namespace tandem::service {
 namespace {
 
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
-constexpr size_t kSocketPathBytesMax = 107;  // sun_path without its terminator
 
 int64_t line_of(const toml::node& node) { return static_cast<int64_t>(node.source().begin.line); }
-
-std::string json_quoted(std::string_view text) {
-  std::string out;
-  append_json_string(out, text.substr(0, 80));
-  return out;
-}
-
-// Lexical only: the file system is not asked, so that the parser stays pure.
-std::string absolute(const std::string& base_dir, const std::string& path) {
-  if (path.empty() || path.front() == '/' || base_dir.empty()) return path;
-  return base_dir + (base_dir.back() == '/' ? "" : "/") + path;
-}
 
 std::string_view toml_type_name(const toml::node& node) {
   if (node.is_table()) return "a table";
@@ -119,6 +105,15 @@ class Reader {
     }
     return 0;
   }
+  [[nodiscard]] bool has_problem(const std::string& key) const {
+    return std::any_of(problems_.begin(), problems_.end(), [&](const ConfigProblem& p) { return p.key == key; });
+  }
+  // That of its model's table when it was not in the file.
+  [[nodiscard]] int64_t line_or_model(const std::string& key) const {
+    const int64_t at = line(key);
+    return at != 0 ? at : line(key.substr(0, key.rfind('.')));
+  }
+  void note_line(std::string key, int64_t at) { lines_.emplace_back(std::move(key), at); }
 
  private:
   static std::string home_of(std::string_view name) {
@@ -156,7 +151,8 @@ class Reader {
             [&](Duration Section::*field) { return duration(node, key, out.*field); },
             [&](std::optional<policies::SamplingRow> Section::*field) {
               return sampling(node, out.*field);
-            }},
+            },
+            [&](ConfigTable Section::*field) { return read_table(node, key.kind, out.*field); }},
         key.field);
   }
 
@@ -175,9 +171,9 @@ class Reader {
       std::string words(key.words);
       std::replace(words.begin(), words.end(), '|', ' ');
       return make_error(Errc::invalid_argument,
-                        json_quoted(*value) + " is none of: " + words);
+                        quoted_text(*value) + " is none of: " + words);
     }
-    out = key.kind == ValueKind::path ? absolute(base_dir_, *value) : *value;
+    out = key.kind == ValueKind::path ? absolute_path(base_dir_, *value) : *value;
     return {};
   }
 
@@ -199,19 +195,32 @@ class Reader {
     for (const toml::node& element : *array) {
       const auto value = element.value_exact<std::string>();
       if (!value.has_value()) return wrong_type(element, "an array of strings");
-      TRY(check_item(key.kind, *value));
       out.push_back(*value);
     }
+    for (const std::string& item : out) TRY(check_item(key.kind, item));
     return {};
   }
 
-  static Result<void> check_item(ValueKind kind, const std::string& value) {
-    if (kind == ValueKind::hosts) return check_host_name(value);
-    if (kind != ValueKind::rules) return check_model_name(value);
-    if (policies::rule_number(value).has_value()) return {};
-    return make_error(Errc::invalid_argument,
-                      json_quoted(value) + " is no rule: they are called R1 to R" +
-                          std::to_string(policies::kRules - 1));
+  static Result<void> read_table(const toml::node& node, ValueKind kind, ConfigTable& out) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return wrong_type(node, "a table, such as { NAME = \"text\" }");
+    out.clear();
+    for (const auto& [name, value] : *table) {
+      std::string text;
+      if (value.is_string()) {
+        text = **value.as_string();
+      } else if (kind == ValueKind::table && value.is_integer()) {
+        text = std::to_string(**value.as_integer());
+      } else if (kind == ValueKind::table && value.is_boolean()) {
+        text = **value.as_boolean() ? "true" : "false";
+      } else {
+        return make_error(Errc::invalid_argument, quoted_text(name.str()) + " must be a text, not " +
+                                                      std::string(toml_type_name(value)));
+      }
+      TRY(check_entry(name.str(), text));
+      out[std::string(name.str())] = std::move(text);
+    }
+    return {};
   }
 
   template <typename Section>
@@ -264,7 +273,7 @@ class Reader {
         std::string known;
         for (const auto& one : fields) known += (known.empty() ? "" : ", ") + std::string(one.name);
         return make_error(Errc::invalid_argument,
-                          json_quoted(name.str()) + " is none of: " + known);
+                          quoted_text(name.str()) + " is none of: " + known);
       }
       const auto number = value.value<double>();
       const bool fits = value.is_integer() || (value.is_floating_point() && !field->whole);
@@ -306,6 +315,7 @@ void read_models(const toml::node& node, Reader& reader, Config& config) {
       reader.problem(line_of(model), path, "must be a table");
       continue;
     }
+    reader.note_line(path, line_of(*table));
     ModelConfig& target = is_default ? config.default_model : config.optional_model.emplace();
     reader.section(*table, path, model_keys(), target);
   }
@@ -349,77 +359,7 @@ void read_root(const toml::table& root, Reader& reader, Config& config) {
   }
 }
 
-void check_names(const Config& config, Reader& reader) {
-  std::vector<std::pair<std::string, std::string>> taken;  // name, key
-  const auto add = [&](const std::string& name, const std::string& key) {
-    if (name.empty()) return;
-    if (name == "default" || name == "optional") {
-      reader.problem(reader.line(key), key, "\"" + name + "\" already means the role");
-    }
-    for (const auto& [other, other_key] : taken) {
-      if (other == name) {
-        reader.problem(reader.line(key), key, "\"" + name + "\" is used by " + other_key + " too");
-      }
-    }
-    taken.emplace_back(name, key);
-  };
-  const auto add_model = [&](const ModelConfig& model, const std::string& prefix) {
-    add(model.name, prefix + ".name");
-    for (const std::string& alias : model.aliases) add(alias, prefix + ".aliases");
-  };
-  add_model(config.default_model, "model.default");
-  if (config.optional_model.has_value()) add_model(*config.optional_model, "model.optional");
-}
-
-// What one key alone cannot say.
-void check_relations(Config& config, const std::string& base_dir, Reader& reader) {
-  const auto listen = parse_listen(config.server.listen);
-  if (!listen.ok()) {
-    reader.problem(reader.line("server.listen"), "server.listen", listen.error().message);
-  } else if (!listen->loopback && !config.server.require_key) {
-    reader.problem(reader.line("server.require_key"), "server.require_key",
-                   "must be true when server.listen is not a loopback address");
-  }
-  config.server.state_dir = absolute(base_dir, config.server.state_dir);
-  config.server.run_dir = absolute(base_dir, config.server.run_dir);
-  config.server.admin_socket = absolute(config.server.run_dir, config.server.admin_socket);
-  const auto check_path = [&](const std::string& path, const char* key) {
-    if (path.size() <= kSocketPathBytesMax) return;
-    reader.problem(reader.line(key), key,
-                   "the socket path " + json_quoted(path) + " has " + std::to_string(path.size()) +
-                       " bytes, at most " + std::to_string(kSocketPathBytesMax) +
-                       " are possible: choose a shorter run_dir");
-  };
-  check_path(config.server.admin_socket, "server.admin_socket");
-  check_path(config.server.run_dir + "/engine-optional.sock", "server.run_dir");
-  if (const auto weights = parse_key_weights(config.queue.key_weights); !weights.ok()) {
-    reader.problem(reader.line("queue.key_weights"), "queue.key_weights", weights.error().message);
-  }
-  check_names(config, reader);
-}
-
 }  // namespace
-
-Result<std::map<std::string, double, std::less<>>> parse_key_weights(const std::vector<std::string>& entries) {
-  std::map<std::string, double, std::less<>> weights;
-  for (const std::string& entry : entries) {
-    const size_t colon = entry.rfind(':');
-    int64_t weight = 0;
-    if (colon != std::string::npos) {
-      const char* end = entry.data() + entry.size();
-      const auto [stopped, code] = std::from_chars(entry.data() + colon + 1, end, weight);
-      if (code != std::errc() || stopped != end) weight = 0;
-    }
-    if (weight < 1 || weight > 100 || colon == 0) {
-      return make_error(Errc::invalid_argument,
-                        json_quoted(entry) + " must be a key's public id, a colon and 1 to 100");
-    }
-    if (!weights.emplace(entry.substr(0, colon), static_cast<double>(weight)).second) {
-      return make_error(Errc::invalid_argument, json_quoted(entry) + " names its key a second time");
-    }
-  }
-  return weights;
-}
 
 ParsedConfig parse_config(std::string_view text, const std::string& base_dir) {
   ParsedConfig parsed;
@@ -435,7 +375,11 @@ ParsedConfig parse_config(std::string_view text, const std::string& base_dir) {
     return parsed;
   }
   read_root(result.table(), reader, parsed.config);
-  check_relations(parsed.config, base_dir, reader);
+  check_relations(parsed.config, base_dir, [&](const std::string& key, std::string message) {
+    // What could not be read is not judged as well, nor what is not there at all.
+    if (reader.has_problem(key) || reader.has_problem(key.substr(0, key.rfind('.')))) return;
+    reader.problem(reader.line_or_model(key), key, std::move(message));
+  });
   std::stable_sort(parsed.problems.begin(), parsed.problems.end(),
                    [](const auto& a, const auto& b) { return a.line < b.line; });
   return parsed;

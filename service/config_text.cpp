@@ -16,6 +16,14 @@ std::string toml_string(std::string_view text) {
   return out;
 }
 
+ConfigTable shown_table(ValueKind kind, ConfigTable table) {
+  if (kind != ValueKind::environment) return table;
+  for (auto& [name, value] : table) {
+    if (is_secret_name(name)) value = "(hidden)";
+  }
+  return table;
+}
+
 template <typename Section>
 std::string value_text(const ConfigKey<Section>& key, const Section& section) {
   return std::visit(
@@ -41,6 +49,13 @@ std::string value_text(const ConfigKey<Section>& key, const Section& section) {
                  },
                  [&](std::optional<policies::SamplingRow> Section::*field) {
                    return row_toml(section.*field);
+                 },
+                 [&](ConfigTable Section::*field) {
+                   std::string out;
+                   for (const auto& [name, value] : shown_table(key.kind, section.*field)) {
+                     out += (out.empty() ? " " : ", ") + toml_string(name) + " = " + toml_string(value);
+                   }
+                   return "{" + out + (out.empty() ? "}" : " }");
                  }},
       key.field);
 }
@@ -77,6 +92,13 @@ Json section_json(std::span<const ConfigKey<Section>> keys, const Section& secti
                           },
                           [&](std::optional<policies::SamplingRow> Section::*field) {
                             out.set(key.name, row_json(section.*field));
+                          },
+                          [&](ConfigTable Section::*field) {
+                            Json table = Json::object();
+                            for (const auto& [name, value] : shown_table(key.kind, section.*field)) {
+                              table.set(name, value);
+                            }
+                            out.set(key.name, std::move(table));
                           }},
                key.field);
   }
@@ -105,6 +127,11 @@ std::string range_text(const ConfigKey<Section>& key) {
     case ValueKind::rules: return "list of rules";
     case ValueKind::text: return "text";
     case ValueKind::sampling: return sampling_ranges();
+    case ValueKind::texts: return "list of texts";
+    case ValueKind::urls: return "list of addresses";
+    case ValueKind::classes: return "list of: interactive, batch";
+    case ValueKind::environment: return "table of texts";
+    case ValueKind::table: return "table of texts, numbers, true and false";
   }
   CHECK_MSG(false, "value kind out of range");
 }
@@ -119,7 +146,7 @@ void append_commented(std::string& out, std::string_view title, bool active,
     const bool plain = key.kind == ValueKind::text || key.kind == ValueKind::path;
     out += "# " + help + (plain ? "" : " (" + range + ")") + "\n";
     // Commented out: the value shown is the default, so a new version may change it.
-    out += (active && key.required ? "" : "# ") + std::string(key.name) + " = " +
+    out += (active && key.usual ? "" : "# ") + std::string(key.name) + " = " +
            value_text(key, defaults) + "\n";
   }
 }
