@@ -145,7 +145,7 @@ class Peer:
 
 def redact(text, model, port):
     """Without what differs from machine to machine."""
-    text = text.replace(str(model.parent), "/models").replace(str(pathlib.Path.home()), "/home/user")
+    text = text.replace(str(model.parent), "/models").replace(str(pathlib.Path.home()), "~")
     text = re.sub(rf"\b{port}\b", "8000", text)
     return re.sub(r"/tmp/[\w./-]*", "/tmp/x", text)
 
