@@ -20,12 +20,15 @@ import threading
 import time
 import unittest
 
+import engine_kinds
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("TANDEM_BIN_DIR") or ROOT / "build" / "release" / "bin").absolute()
 TINY = ROOT / "tests" / "models" / "tiny-hybrid-q8_0.gguf"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "models"
 SMOLLM = CACHE / "SmolLM2-135M-Instruct.Q4_1.gguf"
 MARK = "TANDEM_E2E_STATE"
+ENGINE = engine_kinds.chosen()
 # Sanitizers and a busy machine are slow; deadlines of waits are generous, deadlines that are tested are not.
 READY_S = 120
 # Others use this machine too: where memory is not what a test is about, its gate and levels are out of the way.
@@ -86,13 +89,16 @@ class Answer:
 
 
 class Service:
-    """A tandemd with two engines. Use as a context manager, or start() and close()."""
+    """A tandemd with two engines. Use as a context manager, or start() and close().
+
+    models: (name, file) or (name, file, keys of its own), the default model first; kinds: the engines that compute them."""
 
     def __init__(self, models=None, server="", limits="", engines="", lease="", model_keys=None,
-                 memory=NO_FLOORS):
+                 memory=NO_FLOORS, kinds=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-"))
         self.models = models or [("tiny", TINY), ("tiny2", TINY)]
         self.model_keys = model_keys or {}
+        self.kinds = kinds or [ENGINE] * len(self.models)
         self.extra = {"server": server, "limits": limits, "engines": engines, "lease": lease, "memory": memory}
         self.daemon = None
         self.port = None
@@ -124,9 +130,10 @@ class Service:
                 "[memory]", self.extra["memory"]]
         if self.extra["lease"]:
             text += ["[lease]", self.extra["lease"]]
-        for role, (name, file) in zip(("default", "optional"), self.models):
-            text += [f"[model.{role}]", f'name = "{name}"', f'file = "{file}"', f'aliases = ["{name}-alias"]']
-            text += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        for role, kind, (name, file, *own) in zip(("default", "optional"), self.kinds, self.models):
+            text += [f"[model.{role}]", f'name = "{name}"', f'aliases = ["{name}-alias"]']
+            table = {**engine_kinds.keys_of(kind, file), **keys, **(own[0] if own else {})}
+            text += [f"{key} = {engine_kinds.toml(value)}" for key, value in table.items()]
         (self.folder / "config.toml").write_text("\n".join(text) + "\n")
         (self.folder / "run").mkdir(exist_ok=True, mode=0o700)
 
@@ -180,7 +187,8 @@ class Service:
                 name = (entry / "comm").read_text().strip()
             except OSError:
                 continue
-            if name.startswith("tandem") and (mark in environment or any(a.startswith(place) for a in command)):
+            # Ours, and engines of others, which inherit the mark.
+            if mark in environment or (name.startswith("tandem") and any(a.startswith(place) for a in command)):
                 if process_alive(int(entry.name)):
                     found.append(int(entry.name))
         return found
