@@ -1,14 +1,13 @@
-// The parser behind base/json.h: one pass over the text, no recursion. Strings are taken in runs, since
-// prompts are long: what needs no change is looked at once and copied once.
+// The parser behind base/json.h: RapidJSON's events, one pass without recursion, and our limits.
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <map>
-#include <optional>
 
 #include "base/json.h"
-#include "base/json_text.h"
 #include "base/utf8.h"
 
 namespace tandem {
@@ -44,8 +43,6 @@ class Builder {
     return false;
   }
 
-  [[nodiscard]] bool done() const { return stack_.empty(); }
-  [[nodiscard]] bool in_object() const { return !stack_.empty() && stack_.back().value->is_object(); }
   Error take_error() { return std::move(error_); }
 
  private:
@@ -124,158 +121,43 @@ class Builder {
   Error error_;
 };
 
-class Parser {
+// The library's events, by hand where it is laxer than RFC 8259 asks of us.
+class Events {
  public:
-  Parser(std::string_view text, Builder& builder) : text_(text), builder_(builder) {}
+  explicit Events(Builder& builder) : builder_(builder) {}
 
-  bool run() {
-    if (text_.starts_with("\xEF\xBB\xBF")) at_ = 3;  // a byte order mark says nothing
-    Expect expect = Expect::value;
-    while (expect != Expect::end) {
-      skip_space();
-      if (!step(expect)) return false;
-    }
-    return at_ == text_.size() || bad();
+  bool Null() { return builder_.add(Json()); }
+  bool Bool(bool value) { return builder_.add(Json(value)); }
+  // Numbers come as their text: the library would round large integers without a word.
+  bool RawNumber(const char* text, rapidjson::SizeType length, bool /*copy*/) {
+    const std::string_view number(text, length);
+    return number.find_first_of(".eE") == std::string_view::npos ? add_integer(number) : add_double(number);
   }
+  bool String(const char* text, rapidjson::SizeType length, bool /*copy*/) {
+    const std::string_view value(text, length);
+    return well_formed(value) && builder_.add(Json(value));
+  }
+  bool Key(const char* text, rapidjson::SizeType length, bool /*copy*/) {
+    const std::string_view name(text, length);
+    return well_formed(name) && builder_.key(std::string(name));
+  }
+  bool StartObject() { return builder_.open(Json::object()); }
+  bool StartArray() { return builder_.open(Json::array()); }
+  bool EndObject(rapidjson::SizeType /*members*/) { return close(); }
+  bool EndArray(rapidjson::SizeType /*items*/) { return close(); }
+  // Asked for by its templates; numbers come as text.
+  bool Int(int) { return false; }
+  bool Uint(unsigned) { return false; }
+  bool Int64(int64_t) { return false; }
+  bool Uint64(uint64_t) { return false; }
+  bool Double(double) { return false; }
+
+  [[nodiscard]] bool lone_surrogate() const { return lone_surrogate_; }
 
  private:
-  enum class Expect : uint8_t { value, value_or_end, member, member_or_end, after, end };
-
-  bool step(Expect& expect) {
-    const char c = peek();
-    if (expect == Expect::after) return after(c, expect);
-    if ((expect == Expect::value_or_end && c == ']') || (expect == Expect::member_or_end && c == '}')) {
-      return close(expect);
-    }
-    if (expect == Expect::member || expect == Expect::member_or_end) {
-      expect = Expect::value;
-      return member();
-    }
-    if (c == '{' || c == '[') {
-      ++at_;
-      expect = c == '{' ? Expect::member_or_end : Expect::value_or_end;
-      return builder_.open(c == '{' ? Json::object() : Json::array());
-    }
-    expect = builder_.done() ? Expect::end : Expect::after;
-    const bool added = scalar(c);
-    if (expect == Expect::end) skip_space();
-    return added;
-  }
-
-  bool after(char c, Expect& expect) {
-    if (c == (builder_.in_object() ? '}' : ']')) return close(expect);
-    if (c != ',') return bad();
-    ++at_;
-    expect = builder_.in_object() ? Expect::member : Expect::value;
-    return true;
-  }
-
-  bool close(Expect& expect) {
-    ++at_;
+  bool close() {
     builder_.close();
-    expect = builder_.done() ? Expect::end : Expect::after;
-    if (expect == Expect::end) skip_space();
     return true;
-  }
-
-  bool member() {
-    std::string name;
-    if (peek() != '"') return bad();
-    if (!string(name) || !builder_.key(std::move(name))) return false;
-    skip_space();
-    if (peek() != ':') return bad();
-    ++at_;
-    return true;
-  }
-
-  bool scalar(char c) {
-    if (c == '"') {
-      std::string value;
-      return string(value) && builder_.add(Json(std::move(value)));
-    }
-    if (c == '-' || (c >= '0' && c <= '9')) return number();
-    if (word("true")) return builder_.add(Json(true));
-    if (word("false")) return builder_.add(Json(false));
-    if (word("null")) return builder_.add(Json());
-    return bad();
-  }
-
-  bool string(std::string& out) {
-    ++at_;
-    while (true) {
-      const size_t run = json_plain_run(text_.substr(at_));
-      out.append(text_, at_, run);
-      at_ += run;
-      const char c = peek();
-      if (c == '"') {
-        ++at_;
-        return true;
-      }
-      if (c != '\\') return bad();  // the end, a control character, bytes that are no UTF-8
-      ++at_;
-      if (!escape(out)) return bad();
-    }
-  }
-
-  bool escape(std::string& out) {
-    const char c = peek();
-    ++at_;
-    switch (c) {
-      case '"':
-      case '\\':
-      case '/': out += c; return true;
-      case 'b': out += '\b'; return true;
-      case 'f': out += '\f'; return true;
-      case 'n': out += '\n'; return true;
-      case 'r': out += '\r'; return true;
-      case 't': out += '\t'; return true;
-      case 'u': break;
-      default: --at_; return false;
-    }
-    const auto first = hex4();
-    if (!first.has_value() || (*first >= 0xDC00 && *first <= 0xDFFF)) return false;
-    if (*first < 0xD800 || *first > 0xDBFF) {
-      utf8::append(out, *first);
-      return true;
-    }
-    if (!text_.substr(at_).starts_with("\\u")) return false;
-    at_ += 2;
-    const auto second = hex4();
-    if (!second.has_value() || *second < 0xDC00 || *second > 0xDFFF) return false;
-    utf8::append(out, 0x10000 + ((*first - 0xD800) << 10) + (*second - 0xDC00));
-    return true;
-  }
-
-  std::optional<uint32_t> hex4() {
-    uint32_t value = 0;
-    const std::string_view digits = text_.substr(at_, 4);
-    const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
-    if (code != std::errc() || end != digits.data() + 4) return std::nullopt;
-    at_ += 4;
-    return value;
-  }
-
-  // -? (0 | [1-9][0-9]*) (. [0-9]+)? ([eE] [+-]? [0-9]+)?
-  bool number() {
-    const size_t begin = at_;
-    if (peek() == '-') ++at_;
-    const bool zero = peek() == '0';
-    const size_t whole = digits();
-    if (whole == 0 || (zero && whole > 1)) return bad();
-    bool integer = true;
-    if (peek() == '.') {
-      integer = false;
-      ++at_;
-      if (digits() == 0) return bad();
-    }
-    if (peek() == 'e' || peek() == 'E') {
-      integer = false;
-      ++at_;
-      if (peek() == '+' || peek() == '-') ++at_;
-      if (digits() == 0) return bad();
-    }
-    const std::string_view text = text_.substr(begin, at_ - begin);
-    return integer ? add_integer(text) : add_double(text);
   }
 
   bool add_integer(std::string_view text) {
@@ -294,31 +176,39 @@ class Parser {
     return builder_.fail(Errc::invalid_argument, "number out of range");
   }
 
-  size_t digits() {
-    const size_t begin = at_;
-    while (peek() >= '0' && peek() <= '9') ++at_;
-    return at_ - begin;
-  }
-
-  bool word(std::string_view name) {
-    if (!text_.substr(at_).starts_with(name)) return false;
-    at_ += name.size();
+  // The library checks bytes, but takes an escaped second half of a pair alone; it stands there as ED A0..BF.
+  bool well_formed(std::string_view text) {
+    for (size_t at = text.find('\xED'); at != std::string_view::npos; at = text.find('\xED', at + 1)) {
+      if (static_cast<unsigned char>(text[at + 1]) < 0xA0) continue;
+      lone_surrogate_ = true;
+      return false;
+    }
     return true;
   }
 
-  // NUL at the end of the text; one inside of it is no JSON either.
-  [[nodiscard]] char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-
-  void skip_space() {
-    while (peek() == ' ' || peek() == '\n' || peek() == '\r' || peek() == '\t') ++at_;
-  }
-
-  bool bad() { return builder_.fail(Errc::corrupt, "not valid JSON at byte " + std::to_string(at_ + 1)); }
-
-  const std::string_view text_;
   Builder& builder_;
-  size_t at_ = 0;
+  bool lone_surrogate_ = false;
 };
+
+Result<void> read(std::string_view text, Builder& builder) {
+  constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
+                              rapidjson::kParseNumbersAsStringsFlag;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  const size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
+  rapidjson::MemoryStream stream(text.data() + begin, text.size() - begin);
+  rapidjson::Reader reader;
+  Events events(builder);
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, events);
+  // A NUL looks like the end of the text to the library.
+  if (!result.IsError() && stream.Tell() == text.size() - begin) return {};
+  if (result.Code() == rapidjson::kParseErrorNumberTooBig) {
+    builder.fail(Errc::invalid_argument, "number out of range");
+  } else if (result.Code() != rapidjson::kParseErrorTermination || events.lone_surrogate()) {
+    const size_t at = begin + (result.IsError() ? result.Offset() : stream.Tell());
+    builder.fail(Errc::corrupt, "not valid JSON at byte " + std::to_string(at + 1));
+  }
+  return builder.take_error();
+}
 
 }  // namespace
 
@@ -329,7 +219,7 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   }
   Json root;
   Builder builder(limits, root);
-  if (!Parser(text, builder).run()) return builder.take_error();
+  TRY(read(text, builder));
   return root;
 }
 

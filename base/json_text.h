@@ -1,4 +1,4 @@
-// What the reader and the writer of JSON (base/json.h) share. Pure; any thread.
+// A part of the writer of JSON (base/json.h) that tests look at by itself. Pure; any thread.
 #pragma once
 
 #include <cstddef>

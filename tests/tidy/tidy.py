@@ -32,6 +32,7 @@ FENCES = {
     r"sqlite3\.h": r"service/store/",
     r"systemd/.*": r"service/systemd\.",
     r"toml\+\+/.*|toml\.hpp": r"service/config",
+    r"rapidjson/.*": r"base/json_parse\.",
     r"nlohmann/.*|json\.hpp": r"tests/unit/base/json_oracle_test",
     r"spdlog/.*|fmt/.*": r"base/log\.",
     r"cuda.*\.h|cublas.*\.h": r"kernels/|engine/run/|memory_budget/probe",

@@ -114,6 +114,14 @@ TEST_CASE("a NUL is no end of a text") {
   REQUIRE_FALSE(parse_json(std::string("\"a\0\"", 4)).ok());
 }
 
+TEST_CASE("half of a pair is no character, wherever it stands") {
+  for (const char* text : {"\"\\udc00\"", "\"\\ud800\"", "\"a\\udfffb\"", "\"\\ud800\\ud800\"", "{\"\\ude00\":1}"}) {
+    compare(text);
+    REQUIRE(parse_json(text).error().code == Errc::corrupt);
+  }
+  REQUIRE(parse_json("\"\\ud83d\\ude00\"").value().as_string() == "\xF0\x9F\x98\x80");
+}
+
 TEST_CASE("a number that is too small is zero, one that is too large is refused") {
   REQUIRE(parse_json("1e-400").value().as_double() == 0.0);
   REQUIRE(parse_json("[4.9e-324]").value().as_array()[0].as_double() > 0.0);
