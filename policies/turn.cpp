@@ -9,11 +9,8 @@ constexpr int64_t kQuantumMaxNs = 3'000'000;
 constexpr int64_t kQuantumLeastNs = 200'000;
 // Bounds of the credit, in quanta: what was earned while the optional model did not come is no burst later,
 // and a unit that took far longer than predicted does not silence it for good.
-constexpr int64_t kCreditMaxQuanta = 4;
+constexpr int64_t kSavedMaxQuanta = 1;  // beside what the last unit earned
 constexpr int64_t kDebtMaxQuanta = 40;
-
-// Shorter units than this are not worth a hand-over.
-int64_t unit_least(const TurnRules& rules) { return rules.quantum_ns / 2; }
 
 }  // namespace
 
@@ -22,13 +19,7 @@ Turn choose_turn(const TurnBoard& board, const TurnRules& rules) {
   const TurnTenant& second = board.optional_model;
   if (!second.wants) return first.wants ? Turn::default_model : Turn::nobody;
   if (!first.wants && !first.has_work) return Turn::optional_model;
-  const int64_t unit = std::min(second.unit_ns, unit_least(rules));
-  if (!first.wants) {
-    const bool may = board.credit_ns >= unit || board.default_away_ns > kDefaultAwayMaxNs;
-    return may ? Turn::optional_model : Turn::nobody;
-  }
-  const int64_t needed = std::max(unit, 2 * rules.quantum_ns);
-  return board.credit_ns >= needed ? Turn::optional_model : Turn::default_model;
+  return board.credit_ns >= rules.quantum_ns ? Turn::optional_model : Turn::default_model;
 }
 
 int64_t charge_turn(int64_t credit_ns, const TurnCharge& charge, const TurnRules& rules) {
@@ -40,17 +31,12 @@ int64_t charge_turn(int64_t credit_ns, const TurnCharge& charge, const TurnRules
                             ? 500
                             : std::clamp<int64_t>(rules.floor_permille, 0, 500);
   const int64_t earned = charge.unit_ns * floor / (1000 - floor);
-  return std::min(credit_ns + earned, kCreditMaxQuanta * rules.quantum_ns);
+  return std::min(credit_ns, kSavedMaxQuanta * rules.quantum_ns) + earned;
 }
 
 int64_t turn_quantum(int64_t default_step_ns) {
   if (default_step_ns <= 0) return kQuantumMaxNs;
   return std::clamp(default_step_ns / 5, kQuantumLeastNs, kQuantumMaxNs);
-}
-
-int64_t optional_unit_max(int64_t credit_ns, bool default_has_work, const TurnRules& rules) {
-  if (!default_has_work) return rules.quantum_ns;
-  return std::clamp(credit_ns, unit_least(rules), rules.quantum_ns);
 }
 
 }  // namespace tandem::policies

@@ -7,8 +7,7 @@
 // reason is gone never falls asleep: FUTEX_WAIT compares the whole word.
 //
 // Rules: who holds the word runs on the device. The holder decides before it lets go (unit_end), and hands
-// the word to the named next one; it is free only when nobody waits, or when the turn function wants it kept
-// for a tenant that comes back at once. Whoever waits looks for the holder's death before it sleeps and
+// the word to the named next one; it is free only when nobody waits, or when the named one does not. Whoever waits looks for the holder's death before it sleeps and
 // whenever the platform's wait ends, and breaks the lease of a dead one. A live holder may be bypassed: it
 // finds out at its next unit_end. One Contender per tenant, one thread each.
 #pragma once
@@ -64,7 +63,7 @@ class LeaseContender {
   enum class Taken : uint8_t { at_once, waited, broke, bypassed };
   enum class UnitEnd : uint8_t {
     kept,    // go on
-    given,   // handed over or let go: acquire before the next unit
+    given,   // handed over or freed: acquire before the next unit
     lost,    // somebody bypassed this tenant meanwhile: acquire before the next unit
   };
 
@@ -106,22 +105,24 @@ class LeaseContender {
     }
   }
 
-  // Between two units of a step. turn(word) names who is next: this tenant keeps the word and wakes nobody;
-  // another one that waits gets it; kLeaseNobody frees it.
+  // Between two units. turn(word) names who is next: this tenant keeps the word and wakes nobody; another one
+  // that waits gets it; kLeaseNobody, or one that does not wait, frees it.
   template <typename Turn>
   UnitEnd unit_end(Turn turn) {
     // Who hands over parks at once: the next unit takes longer than any spin, and may need this core.
-    return give(turn, lease_word::waiting(self_) | lease_word::asleep(self_));
-  }
-
-  // Behind the last unit of a step; the tenant will come back. turn as above; naming this tenant frees the
-  // word for it.
-  template <typename Turn>
-  UnitEnd let_go(Turn turn) {
-    return give([&](uint32_t word) {
-      const int next = turn(word);
-      return next == self_ ? kLeaseNobody : next;
-    }, 0);
+    const uint32_t own_bits = lease_word::waiting(self_) | lease_word::asleep(self_);
+    uint32_t word = platform_.load();
+    while (true) {
+      if (lease_word::holder(word) != self_ || lease_word::epoch(word) != epoch_) {
+        return UnitEnd::lost;
+      }
+      int next = turn(word);
+      if (next == self_) return UnitEnd::kept;
+      if (next != kLeaseNobody && (word & lease_word::waiting(next)) == 0) next = kLeaseNobody;
+      if (!platform_.cas(word, lease_word::with_holder(word, next) | own_bits)) continue;
+      if (next != kLeaseNobody && (word & lease_word::asleep(next)) != 0) platform_.wake(next);
+      return UnitEnd::given;
+    }
   }
 
   // Nothing to do until further notice: whoever waits goes on. Holding or not.
@@ -190,22 +191,6 @@ class LeaseContender {
       if (tenant != self_ && (word & lease_word::waiting(tenant)) != 0) return tenant;
     }
     return kLeaseNobody;
-  }
-
-  template <typename Turn>
-  UnitEnd give(Turn turn, uint32_t own_bits) {
-    uint32_t word = platform_.load();
-    while (true) {
-      if (lease_word::holder(word) != self_ || lease_word::epoch(word) != epoch_) {
-        return UnitEnd::lost;
-      }
-      int next = turn(word);
-      if (next == self_) return UnitEnd::kept;
-      if (next != kLeaseNobody && (word & lease_word::waiting(next)) == 0) next = kLeaseNobody;
-      if (!platform_.cas(word, lease_word::with_holder(word, next) | own_bits)) continue;
-      if (next != kLeaseNobody && (word & lease_word::asleep(next)) != 0) platform_.wake(next);
-      return UnitEnd::given;
-    }
   }
 
   Platform& platform_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace tandem::engine {
@@ -35,8 +36,8 @@ Result<std::unique_ptr<DeviceLease>> DeviceLease::attach(const std::string& path
   // a dead one's, and that is what it is.
   Contender(platform, self).clear_own();
   for (std::atomic<int64_t>* figure :
-       {&own.predicted_ns, &own.actual_ns, &own.served_ns, &own.step_begun_ns, &own.let_go_ns,
-        &own.solo_step_ns, &own.waits, &own.hand_overs, &own.broken, &own.bypassed, &own.overruns}) {
+       {&own.predicted_ns, &own.actual_ns, &own.served_ns, &own.step_begun_ns, &own.solo_step_ns,
+        &own.waits, &own.hand_overs, &own.broken, &own.bypassed, &own.overruns}) {
     figure->store(0);
   }
   own.units.store(0);
@@ -53,7 +54,7 @@ DeviceLease::DeviceLease(Key, LeasePageMapping page, budget::Role role)
       contender_(platform_, self_) {}
 
 DeviceLease::~DeviceLease() {
-  contender_.go_idle();
+  contender_.go_idle();  // also where a step was under way
   own().identity.store(0);
 }
 
@@ -67,36 +68,21 @@ policies::TurnRules DeviceLease::rules() const {
   return rules;
 }
 
-int64_t DeviceLease::unit_max_ns() const {
-  const policies::TurnRules now = rules();
-  if (self_ == kDefault) return now.quantum_ns;
-  const bool busy = (platform_.glance() & lease_word::active(kDefault)) != 0;
-  return policies::optional_unit_max(read(page_->optional_credit_ns), busy, now);
-}
-
-int DeviceLease::turn(uint32_t word, bool own_wants) const {
-  const int64_t now = lease_now_ns();
+// This tenant has a unit to run; so the turn is somebody's.
+int DeviceLease::turn(uint32_t word) const {
   policies::TurnBoard board;
   const auto fill = [&](policies::TurnTenant& tenant, int index) {
-    const LeaseTenant& told = page_->tenants[static_cast<size_t>(index)];
     tenant.has_work = (word & lease_word::active(index)) != 0 || lease_word::holder(word) == index;
-    tenant.wants = index == self_ ? own_wants : (word & lease_word::waiting(index)) != 0;
-    tenant.unit_ns = std::max<int64_t>(read(told.predicted_ns), 1);
+    tenant.wants = index == self_ || (word & lease_word::waiting(index)) != 0;
   };
   fill(board.default_model, kDefault);
   fill(board.optional_model, kOptional);
   board.credit_ns = read(page_->optional_credit_ns);
-  if (self_ != kDefault) board.default_away_ns = now - read(page_->tenants[kDefault].let_go_ns);
-  switch (policies::choose_turn(board, rules())) {
-    case policies::Turn::default_model: return kDefault;
-    case policies::Turn::optional_model: return kOptional;
-    case policies::Turn::nobody: break;
-  }
-  return kLeaseNobody;
+  return policies::choose_turn(board, rules()) == policies::Turn::optional_model ? kOptional : kDefault;
 }
 
 void DeviceLease::acquire() {
-  const auto may_take = [this](uint32_t word) { return turn(word, true) == self_; };
+  const auto may_take = [this](uint32_t word) { return turn(word) == self_; };
   // The clock is read only where there was something to wait for.
   const int64_t begun = lease_now_ns();
   const auto taken = contender_.acquire(may_take);
@@ -113,9 +99,13 @@ void DeviceLease::acquire() {
 }
 
 void DeviceLease::begin_step() {
+  if (held_) {
+    end_host_unit();
+  } else {
+    acquire();
+    held_ = true;
+  }
   step_device_ns_ = 0;
-  idle_ = false;
-  acquire();
   own().step_begun_ns.store(lease_now_ns(), std::memory_order_relaxed);
 }
 
@@ -125,46 +115,65 @@ void DeviceLease::begin_unit(int64_t predicted_ns) {
   unit_begun_ns_ = lease_now_ns();
 }
 
-void DeviceLease::charge(int64_t unit_ns) {
+// For the unit that ends now.
+void DeviceLease::charge() {
+  const int64_t now = lease_now_ns();
+  const int64_t unit_ns = now - unit_begun_ns_;
   own().actual_ns.store(unit_ns, std::memory_order_relaxed);
   add(own().served_ns, unit_ns);
   step_device_ns_ += unit_ns;
-  const LeaseTenant& optional = page_->tenants[kOptional];
-  const int64_t begun = read(optional.step_begun_ns);
+  const int64_t begun = read(page_->tenants[kOptional].step_begun_ns);
   const policies::TurnCharge charge{
       .optional_ran = self_ != kDefault,
       .other_has_work = (platform_.glance() & lease_word::active(1 - self_)) != 0,
       .unit_ns = unit_ns,
-      .optional_step_age_ns = begun > 0 ? lease_now_ns() - begun : 0};
+      .optional_step_age_ns = begun > 0 ? now - begun : 0};
   page_->optional_credit_ns.store(
       policies::charge_turn(read(page_->optional_credit_ns), charge, rules()),
       std::memory_order_relaxed);
 }
 
 void DeviceLease::end_unit() {
-  charge(lease_now_ns() - unit_begun_ns_);
-  const auto ended = contender_.unit_end([this](uint32_t word) { return turn(word, true); });
+  charge();
+  const auto ended = contender_.unit_end([this](uint32_t word) { return turn(word); });
   if (ended == Contender::UnitEnd::kept) return;
   add(ended == Contender::UnitEnd::lost ? own().overruns : own().hand_overs, 1);
   acquire();
 }
 
 void DeviceLease::end_step(bool usual) {
-  const int64_t now = lease_now_ns();
-  charge(now - unit_begun_ns_);
+  end_unit();
   own().step_begun_ns.store(0, std::memory_order_relaxed);
   if (usual) {
     const int64_t known = read(own().solo_step_ns);
     const int64_t step = known == 0 ? step_device_ns_ : known + (step_device_ns_ - known) / 16;
     own().solo_step_ns.store(step, std::memory_order_relaxed);
   }
-  own().let_go_ns.store(now, std::memory_order_relaxed);
-  const auto ended = contender_.let_go([this](uint32_t word) { return turn(word, false); });
-  if (ended == Contender::UnitEnd::lost) add(own().overruns, 1);
+  begin_host_unit();
+}
+
+void DeviceLease::begin_host_unit() {
+  begin_unit(host_unit_ns_);
+  host_ = true;
+}
+
+void DeviceLease::end_host_unit() {
+  host_ = false;
+  const int64_t took = lease_now_ns() - unit_begun_ns_;
+  host_unit_ns_ = host_unit_ns_ == 0 ? took : host_unit_ns_ + (took - host_unit_ns_) / 16;
+  end_unit();
+}
+
+void DeviceLease::between_requests() {
+  end_host_unit();
+  begin_host_unit();
 }
 
 void DeviceLease::go_idle() {
-  if (std::exchange(idle_, true)) return;
+  if (!std::exchange(held_, false)) return;
+  CHECK(host_);
+  host_ = false;
+  charge();
   contender_.go_idle();
 }
 

@@ -1,6 +1,8 @@
 // DeviceLease: an engine's side of the lease (docs/lease.md). The step loop takes it before the first unit
-// of a step, asks after each unit whether it goes on, and lets go before it samples; with nothing to do it
-// says so. Mechanics are base/lease, decisions policies/turn.
+// of a step and asks after each unit whether it goes on. What the loop does between two steps (sampling,
+// events, commands) needs a core as well, so it is a unit of its own: a neighbour that computed beside it
+// would hold it up by whole time slices of the kernel. With nothing to do the loop says so. Mechanics are
+// base/lease, decisions policies/turn.
 //
 // Loop thread only. Errors of attach: of map_lease_page; exhausted when another live process has this
 // model's place on the page.
@@ -34,16 +36,18 @@ class DeviceLease {
   [[nodiscard]] std::string page_id() const { return lease_page_id(*page_); }
 
   // What the next unit may take at most.
-  [[nodiscard]] int64_t unit_max_ns() const;
+  [[nodiscard]] int64_t unit_max_ns() const { return rules().quantum_ns; }
 
-  // A step: begin_step, (begin_unit, run, end_unit)..., begin_unit, run, end_step.
+  // A step: begin_step, (begin_unit, run, end_unit)..., begin_unit, run, end_step, and then, still holding, the
+  // loop's own work up to the next begin_step or go_idle; between_requests() where that may be cut.
   void begin_step();
   void begin_unit(int64_t predicted_ns);
   // With more to run: returns when the lease is held again (or still).
   void end_unit();
   // Behind the last unit. `usual`: the step only decoded, so its device time is the model's usual one.
   void end_step(bool usual);
-  // Nothing to do until further notice.
+  void between_requests();
+  // Nothing to do until further notice, or nothing that needs the device for long.
   void go_idle();
 
   void add_stats(protocol::Stats& stats) const;
@@ -54,9 +58,11 @@ class DeviceLease {
   [[nodiscard]] LeaseTenant& own() const { return page_->tenants[static_cast<size_t>(self_)]; }
   [[nodiscard]] LeaseTenant& other() const { return page_->tenants[static_cast<size_t>(1 - self_)]; }
   [[nodiscard]] policies::TurnRules rules() const;
-  [[nodiscard]] int turn(uint32_t word, bool own_wants) const;
+  [[nodiscard]] int turn(uint32_t word) const;
   void acquire();
-  void charge(int64_t unit_ns);
+  void charge();
+  void begin_host_unit();
+  void end_host_unit();
   void note_wait(int64_t wait_ns);
 
   static constexpr int kDefault = 0;
@@ -67,9 +73,11 @@ class DeviceLease {
   const int self_;
   LeasePagePlatform platform_;
   Contender contender_;
-  bool idle_ = true;
+  bool held_ = false;
+  bool host_ = false;  // the unit under way is the loop's own
   int64_t unit_begun_ns_ = 0;
   int64_t step_device_ns_ = 0;
+  int64_t host_unit_ns_ = 0;  // usual
   int64_t wait_us_total_ = 0;
   std::array<int32_t, kWaitsKept> waits_us_{};  // of the last waits
   int64_t waits_noted_ = 0;

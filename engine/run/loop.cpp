@@ -73,8 +73,8 @@ bool Loop::turn() {
   admit();
   if (step()) {
     worked = true;
-  } else if (parts_.lease != nullptr) {
-    parts_.lease->go_idle();
+  } else {
+    leave_device();
   }
   sweep();
   settle_drain();
@@ -86,8 +86,13 @@ bool Loop::turn() {
   return worked;
 }
 
+void Loop::leave_device() {
+  if (parts_.lease != nullptr) parts_.lease->go_idle();
+}
+
 // Sleeps until a command comes; shortly when the io thread has to catch up.
 void Loop::wait_for_command() {
+  leave_device();
   if (ended_) return;
   std::optional<LoopCommand> command;
   if (!outbox_.empty()) {

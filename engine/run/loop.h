@@ -92,6 +92,7 @@ class Loop {
   void lose(ConnectionId connection);
   void drain(const DrainCommand& command);
   void wait_for_command();
+  void leave_device();
   void settle_drain();
   [[nodiscard]] Request* find(const RequestKey& key);
 

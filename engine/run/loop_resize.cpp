@@ -15,6 +15,7 @@ std::string mib(int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 void Loop::resize(const ResizeCommand& command) {
   sweep();  // what has ended holds nothing
+  leave_device();  // memory that is touched for the first time takes long
   const auto raised = raise(command.resize);
   if (!raised.ok()) {
     log::warning("resize refused: " + raised.error().message);
@@ -133,6 +134,7 @@ int64_t Loop::pages_least() const {
 // workspaces are never refused.
 void Loop::settle_budgets() {
   if (settled_) return;
+  leave_device();
   StateStore& store = parts_.store;
   const int64_t all = store.pool().counts().all;
   const int64_t pages = std::min(all, std::max(kv_target_pages_, pages_least()));

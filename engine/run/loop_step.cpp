@@ -72,8 +72,8 @@ bool Loop::step() {
   return true;
 }
 
-// The batch is frozen from begin() to finish(). With a lease the device is this engine's inside units only,
-// and sampling is outside; without one, a step is as many units as the runner makes of it.
+// The batch is frozen from begin() to finish(). With a lease the device is this engine's inside units only;
+// without one, a step is as many units as the runner makes of it.
 void Loop::run_units(bool only_decodes) {
   DeviceLease* lease = parts_.lease;
   if (lease == nullptr) {
@@ -93,6 +93,7 @@ void Loop::run_units(bool only_decodes) {
 
 void Loop::take_results(const std::vector<BatchPiece>& pieces) {
   for (size_t item = 0; item < pieces.size(); ++item) {
+    if (item > 0 && parts_.lease != nullptr) parts_.lease->between_requests();
     Request& request = *running_[pieces[item].candidate];
     const auto taken = take_result(request, pieces[item], item);
     if (!taken.ok()) end_failed(request, taken.error());

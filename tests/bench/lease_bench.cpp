@@ -47,7 +47,7 @@ double uncontended_ns(LeasePage& page) {
   const int64_t begun = lease_now_ns();
   for (int i = 0; i < kRounds; ++i) {
     contender.acquire(kAlways);
-    contender.let_go([](uint32_t) { return kLeaseNobody; });
+    contender.unit_end([](uint32_t) { return kLeaseNobody; });
   }
   return static_cast<double>(lease_now_ns() - begun) / kRounds;
 }

@@ -152,26 +152,33 @@ void LeaseExplorer::program(int tenant) {
     platform.mark(1);
     platform.appear();
   }
-  for (int round = 0; round < options_.rounds; ++round) {
-    const int place = 2 + round * 5;
-    platform.mark(place);
-    contender.acquire(may_take);
-    platform.mark(place + 1, true);
-    platform.enter();
-    platform.leave();
-    using End = LeaseContender<Platform>::UnitEnd;
+  using End = LeaseContender<Platform>::UnitEnd;
+  const auto go_on = [&](int place) {
     const End end = contender.unit_end(turn);
     if (end == End::lost && !may_lose) fail("the lease was taken from a live holder");
-    if (end != End::kept) {
-      platform.mark(place + 2);
+    if (end == End::kept) return;
+    platform.mark(place);
+    contender.acquire(may_take);
+  };
+  bool holds = false;
+  for (int round = 0; round < options_.rounds; ++round) {
+    const int place = 2 + round * 6;
+    platform.mark(place, holds);
+    if (holds) {
+      go_on(place + 1);
+    } else {
       contender.acquire(may_take);
-      platform.mark(place + 3, true);
     }
+    platform.mark(place + 2, true);
     platform.enter();
     platform.leave();
-    if (contender.let_go(turn) == End::lost && !may_lose) {
-      fail("the lease was taken from a live holder");
-    }
+    platform.mark(place + 3, true);
+    go_on(place + 4);
+    platform.mark(place + 5, true);
+    platform.enter();
+    platform.leave();
+    holds = round % 2 == 0;  // after the others it has nothing to do for a while
+    if (!holds) contender.go_idle();
   }
   platform.mark(0);
   contender.go_idle();

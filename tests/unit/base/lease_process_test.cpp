@@ -73,7 +73,7 @@ pid_t start_tenant(LeasePage& page, uint64_t seed) {
     if (random.below(3) == 0) {
       contender.go_idle();
     } else {
-      contender.let_go(other_first(1));
+      contender.unit_end(other_first(1));
     }
   }
 }
@@ -170,7 +170,7 @@ TEST_CASE("lease: a holder that is killed at any instant is out of the way withi
       const bool after = dead_ns.load() != 0;
       if (contender.acquire(kAlways) == Contender::Taken::broke) ++broken;
       const int64_t got = lease_now_ns();
-      contender.let_go(other_first(0));
+      contender.unit_end(other_first(0));
       const int64_t dead = dead_ns.load();
       if (dead == 0) continue;
       if (got >= dead || after) {
@@ -228,7 +228,8 @@ TEST_CASE("lease: a stopped holder is bypassed by the default model, and finds o
   CHECK(default_model.acquire(kAlways) == Contender::Taken::bypassed);
   CHECK(lease_now_ns() - begun >= LeasePagePlatform::kOverdueLeastNs);
   CHECK(optional_model.unit_end(other_first(1)) == Contender::UnitEnd::lost);
-  CHECK(default_model.let_go(other_first(0)) == Contender::UnitEnd::given);
+  CHECK(default_model.unit_end(other_first(0)) == Contender::UnitEnd::kept);
+  default_model.go_idle();
   CHECK(optional_model.acquire(kAlways) == Contender::Taken::at_once);
 }
 
