@@ -66,8 +66,8 @@ kernels::GdnShape delta_shape(const ModelConfig& config);
 DeltaPlace delta_place(const ModelConfig& config, int64_t slot);
 int64_t recurrent_bytes(const ModelConfig& config);
 
-// How far an operation can be cut: products by rows of their weights (all outputs together), attention
-// by rows of the batch, the rest not at all (1). Results do not depend on where it is cut.
+// How far an operation can be cut: products by rows of their weights (all outputs together), attention,
+// convolutions and the delta rule by rows of the batch, the rest not at all (1). Results do not depend on where it is cut.
 int64_t operation_extent(const Batch& batch, const OperationBody& operation);
 struct OperationPart {
   int64_t begin = 0;

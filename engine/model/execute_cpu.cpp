@@ -247,11 +247,14 @@ class CpuExecutor {
     const DeltaPlace place = delta_place(config_, slot);
     e_.batch.delta.clear();
     for (const BatchItem& item : e_.batch.items) {
+      const int64_t begin = std::max(item.row_begin, part_.begin);
+      const int64_t end = std::min(item.row_begin + item.rows, part_.end);
+      if (begin >= end) continue;
       float* state = item.sequence->recurrent().data();
       e_.batch.delta.push_back({.conv_state = state + place.conv_offset,
                                 .recurrent_state = state + place.state_offset,
-                                .row_begin = item.row_begin,
-                                .rows = item.rows});
+                                .row_begin = begin,
+                                .rows = end - begin});
     }
     return e_.batch.delta;
   }
@@ -271,6 +274,8 @@ struct Extent {
     return sum;
   }
   int64_t operator()(const AttentionOp&) const { return rows; }
+  int64_t operator()(const ConvOp&) const { return rows; }
+  int64_t operator()(const DeltaOp&) const { return rows; }
   int64_t operator()(const HeadSliceOp& op) const { return op.row_end - op.row_begin; }
   template <typename Whole>
   int64_t operator()(const Whole&) const {

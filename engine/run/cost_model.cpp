@@ -7,6 +7,19 @@
 #include "base/check.h"
 
 namespace tandem::engine {
+namespace {
+
+// Of the first `count` values, or all.
+template <size_t N>
+double quantile(std::array<float, N> values, size_t count, double share) {
+  const size_t kept = std::min(count, N);
+  const auto at = static_cast<size_t>(share * static_cast<double>(kept));
+  const auto wanted = values.begin() + static_cast<std::ptrdiff_t>(std::min(at, kept - 1));
+  std::nth_element(values.begin(), wanted, values.begin() + static_cast<std::ptrdiff_t>(kept));
+  return static_cast<double>(*wanted);
+}
+
+}  // namespace
 
 void RunningMedian::add(double value) {
   constexpr float kFactorLeast = 0.02F;
@@ -56,18 +69,20 @@ void CostModel::learn(const OperationCost& cost, const CostContext& context, dou
 
 void CostModel::note_unit(double predicted_us, double measured_us) {
   if (predicted_us <= 0) return;
-  errors_[noted_ % kErrors] =
-      static_cast<float>(std::abs(measured_us - predicted_us) / predicted_us);
+  ratios_[noted_ % kUnitsKept] = static_cast<float>(measured_us / predicted_us);
   ++noted_;
+  constexpr size_t kBetween = 16;
+  if (noted_ % kBetween != 0) return;
+  constexpr double kShare = 0.9;
+  constexpr double kMarginMax = 1.5;  // a machine that others use: shorter units would only cost more hand-overs
+  margin_ = std::clamp(quantile(ratios_, noted_, kShare), 1.0, kMarginMax);
 }
 
 int64_t CostModel::error_permille() const {
-  const size_t count = std::min(noted_, kErrors);
-  if (count == 0) return 0;
-  std::array<float, kErrors> sorted = errors_;
-  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(count / 2);
-  std::nth_element(sorted.begin(), middle, sorted.begin() + static_cast<std::ptrdiff_t>(count));
-  return std::lround(static_cast<double>(*middle) * 1000);
+  if (noted_ == 0) return 0;
+  std::array<float, kUnitsKept> errors{};
+  for (size_t i = 0; i < kUnitsKept; ++i) errors[i] = std::abs(ratios_[i] - 1);
+  return std::lround(quantile(errors, noted_, 0.5) * 1000);
 }
 
 }  // namespace tandem::engine

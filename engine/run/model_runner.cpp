@@ -47,7 +47,7 @@ int64_t ModelRunner::part_that_fits(size_t operation, double us) const {
 }
 
 int64_t ModelRunner::plan_unit(int64_t longest_ns) {
-  const double longest_us = static_cast<double>(longest_ns) / 1000.0;
+  const double longest_us = static_cast<double>(longest_ns) / 1000.0 / costs_.margin();
   unit_ = {.end = step_.cursor(), .part = 0, .us = 0};
   planned_ = true;
   int64_t done = step_.part_done();
