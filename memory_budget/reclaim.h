@@ -5,11 +5,19 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 
 namespace tandem::budget {
 
 Result<void> reclaim_once(const std::string& root);
+
+// How its end is told over a socket: one line, and the connection ends.
+std::string reclaim_answer(const Result<void>& done);
+// The other side of it. Errors: io, with what failed; corrupt for anything else than such a line, also for
+// one that was cut.
+Result<void> read_reclaim_answer(std::string_view text);
+inline constexpr size_t kReclaimAnswerMax = 1024;
 
 }  // namespace tandem::budget

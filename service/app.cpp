@@ -311,9 +311,13 @@ Result<void> App::open_host() {
   if (!shared) floors.load_free_min = 0;
   TRY_ASSIGN(host_, make_host_view(floors, page_.get(), driver_memory_.get()));
   const std::string& reclaim = config_.memory.reclaim;
-  reclaimer_ = reclaim == "always" || (reclaim == "auto" && shared)
-                   ? make_helper_reclaimer(binary_beside_us("tandem-reclaim"), ::geteuid() == 0)
-                   : make_no_reclaimer();
+  if (reclaim == "never" || (reclaim == "auto" && !shared)) {
+    reclaimer_ = make_no_reclaimer();
+  } else if (::geteuid() == 0) {
+    reclaimer_ = make_helper_reclaimer(binary_beside_us("tandem-reclaim"));
+  } else {
+    reclaimer_ = make_socket_reclaimer(kReclaimSocket);
+  }
   return {};
 }
 

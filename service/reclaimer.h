@@ -2,7 +2,7 @@
 // helper tandem-reclaim (rule U6.5). The restart machine asks for it after a model's processes are gone
 // and its memory is back, never before; where it is not allowed, the start goes on without.
 //
-// Supervisor's thread only; waits for nobody.
+// Supervisor's thread only; waits for nobody (a connect: at most 0.2 s).
 #pragma once
 
 #include <memory>
@@ -28,7 +28,11 @@ class Reclaimer {
 // Never does anything: where no device shares the host's memory, the kernel takes clean caches back by
 // itself when an engine needs the room.
 std::unique_ptr<Reclaimer> make_no_reclaimer();
-// Starts `helper` when this process may do what it does.
-std::unique_ptr<Reclaimer> make_helper_reclaimer(std::string helper, bool privileged);
+// Starts the program beside this one: for a tandemd that is root.
+std::unique_ptr<Reclaimer> make_helper_reclaimer(std::string helper);
+// Connects to the socket of a unit that runs it (packaging/systemd/tandem-reclaim.socket): for every other one.
+std::unique_ptr<Reclaimer> make_socket_reclaimer(std::string socket_path);
+// Where that unit listens.
+inline constexpr const char* kReclaimSocket = "/run/tandem-reclaim.sock";
 
 }  // namespace tandem::service
