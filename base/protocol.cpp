@@ -51,6 +51,8 @@ Result<Hello> Hello::from_json(const Json& json) {
 }
 
 Json ModelFacts::to_json() const {
+  Json said = Json::array();
+  for (const std::string& note : notes) said.push_back(note);
   return Json::object({{"architecture", architecture},
                        {"name", name},
                        {"file", file},
@@ -68,7 +70,8 @@ Json ModelFacts::to_json() const {
                        {"isa", isa},
                        {"threads", threads},
                        {"family", family},
-                       {"sampling", sampling}});
+                       {"sampling", sampling},
+                       {"notes", std::move(said)}});
 }
 
 Result<ModelFacts> ModelFacts::from_json(const Json& json) {
@@ -92,6 +95,7 @@ Result<ModelFacts> ModelFacts::from_json(const Json& json) {
   in.integer("threads", out.threads, 0);
   in.optional_string("family", out.family);
   if (const Json* sampling = in.optional_object("sampling")) out.sampling = *sampling;
+  in.optional_strings("notes", out.notes);
   TRY(in.status());
   return out;
 }

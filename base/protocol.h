@@ -56,6 +56,9 @@ struct ModelFacts {
   std::string family;
   // Sampling defaults from the file (general.sampling.*); an object, may be empty.
   Json sampling = Json::object();
+  // Settings that it has otherwise than it was asked for, a text each that names both values: "kv_type: asked
+  // fp8, got auto". Of engines of others (base/relay_spec.h, `expected`).
+  std::vector<std::string> notes = {};
 
   [[nodiscard]] Json to_json() const;
   static Result<ModelFacts> from_json(const Json& json);

@@ -59,7 +59,8 @@ TEST_CASE("protocol messages round-trip through their text") {
       protocol::PrepareTokens, protocol::ScoredToken, protocol::StateChange, protocol::Stats,
       protocol::Submit, protocol::Tokens, protocol::ToolCallEvent, protocol::Welcome;
   round_trip(Hello{.client = "test"});
-  ModelFacts facts{.architecture = "llama", .context_tokens_max = 4096, .slots = 4, .vocab_size = 9};
+  ModelFacts facts{.architecture = "llama", .context_tokens_max = 4096, .slots = 4, .vocab_size = 9,
+                   .notes = {"slots: asked 4, got 2"}};
   round_trip(Welcome{.instance_id = "i", .pid = 7, .model = "m", .facts = facts});
   round_trip(StateChange{.state = EngineState::failed, .message = "why"});
   round_trip(Prepare{PrepareChat{.messages = Json(Json::Array{Json::object({{"role", "user"}})})}});
