@@ -50,6 +50,19 @@ constexpr int kHeapsMax = 4;
 constexpr auto kIdlePoll = std::chrono::seconds(10);
 constexpr auto kDrainPoll = std::chrono::milliseconds(20);
 
+// Without it there is no way to an engine: said here, in words, and not by whoever meets it first.
+Result<void> prepare_run_dir(const std::string& path) {
+  Result<void> made = make_directory(path, 0750);
+  if (made.ok() && ::faccessat(AT_FDCWD, path.c_str(), W_OK | X_OK, AT_EACCESS) != 0) {
+    made = errno_error(Errc::io, "cannot write to " + path, errno);
+  }
+  if (made.ok()) return {};
+  return make_error(Errc::io, "server.run_dir: " + made.error().message +
+                                  ": the sockets of the engines and the guard's page live there: choose a directory in memory "
+                                  "that tandemd may write to, such as /run/tandem");
+}
+
+
 // Blocks the signals and hands them out as reads; with the wake-up for a shutdown command.
 class StopSignal {
  public:
@@ -183,7 +196,7 @@ Result<void> App::start() {
 
 Result<void> App::prepare_directories() {
   TRY(make_directory(config_.server.state_dir, 0700));
-  TRY(make_directory(config_.server.run_dir, 0750));
+  TRY(prepare_run_dir(config_.server.run_dir));
   // Two of them would fight over the engines, and write to one database (which some versions of SQLite
   // do not survive).
   TRY_ASSIGN(run_lock_, take_lock("run_dir", config_.server.run_dir));

@@ -251,6 +251,15 @@ class DiskTest(unittest.TestCase):
         self.assertEqual([], list(self.service.folder.rglob("store-copy.db*")))
         support.wait_until(lambda: (self.disk.place / "blackbox").exists() or None, WAIT_S, "the guard's black box")
 
+    def test_a_run_directory_that_is_read_only_prevents_a_start_and_says_what_to_do(self):
+        self.service.write_config()
+        self.disk.place = self.service.folder / "run"
+        self.disk.place.mkdir(exist_ok=True)
+        self.disk.mount("-t", "tmpfs", "-o", "ro,size=1m", "tmpfs")
+        done = run(str(support.BIN / "tandemd"), "--config", str(self.service.folder / "config.toml"))
+        self.assertEqual(1, done.returncode)
+        self.assertRegex(done.stderr, r"^(<3>)?tandemd: server\.run_dir: cannot write to \S+/run: Read-only file system: .*choose a directory.*\n$")
+
     def mount_ext4(self):
         image = pathlib.Path(tempfile.mkdtemp(prefix="tandem-e2e-disk-"))
         self.addCleanup(shutil.rmtree, image, ignore_errors=True)
