@@ -121,6 +121,21 @@ struct QueueFigures {
   int64_t turns[policies::kQueueClasses] = {};
 };
 
+// Takes plain events where they come in, while the one who waits for them sleeps: a token then costs no change
+// of threads. Called on the thread that reads the engine, one event at a time, and only inside of a
+// next_event() that was given this tap. Must not block.
+class EventTap {
+ public:
+  enum class Taken : uint8_t {
+    no,        // left as it was: the one who waits is woken and gets it
+    yes,
+    yes_wake,  // taken, and the one who waits is woken without an event
+  };
+  virtual ~EventTap() = default;
+  // A content event.
+  virtual Taken take(const GenerationEvent& event) = 0;
+};
+
 // A prepared prompt inside the engine; released with the handle.
 class Prompt {
  public:
@@ -136,6 +151,11 @@ class Generation {
   // The next event of any choice, in order per choice; nullopt when `deadline` passes first, or at
   // once when done(). Credit is granted back to the engine as events are taken.
   [[nodiscard]] virtual std::optional<GenerationEvent> next_event(SteadyTime deadline) = 0;
+  // The same, but `tap` may be given some events instead; also empty when it wants the caller to wake.
+  [[nodiscard]] virtual std::optional<GenerationEvent> next_event(SteadyTime deadline, EventTap& tap) {
+    static_cast<void>(tap);
+    return next_event(deadline);
+  }
   // All choices have given their terminal.
   [[nodiscard]] virtual bool done() const = 0;
   // Asks the engine to stop; each open choice still ends with one terminal. Idempotent.

@@ -32,9 +32,15 @@ protocol::FinishEvent* finish_of(GenerationEvent& event) {
   return body == nullptr ? nullptr : std::get_if<protocol::FinishEvent>(&body->body);
 }
 
-bool is_token(const GenerationEvent& event) {
+const protocol::ContentEvent* content_of(const GenerationEvent& event) {
   const auto* body = std::get_if<protocol::Event>(&event.body);
-  const auto* content = body == nullptr ? nullptr : std::get_if<protocol::ContentEvent>(&body->body);
+  return body == nullptr ? nullptr : std::get_if<protocol::ContentEvent>(&body->body);
+}
+
+bool is_content(const GenerationEvent& event) { return content_of(event) != nullptr; }
+
+bool is_token(const GenerationEvent& event) {
+  const auto* content = content_of(event);
   return content != nullptr && content->token != protocol::kNoToken;
 }
 
@@ -48,7 +54,6 @@ GenerationChannel::GenerationChannel(uint64_t first_id, size_t choices, EngineCl
       pace_(pace),
       events_max_(choices * static_cast<size_t>(2 * kCreditEvents + kUncreditedEvents)),
       token_at_(choices),
-      items_(events_max_ + 2 * choices),  // a turn and a terminal each
       ended_(choices) {}
 
 bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> message) {
@@ -69,13 +74,60 @@ bool GenerationChannel::deliver(uint64_t request_id, std::variant<Frame, Error> 
   }
   if (event.terminal()) {
     client_.close(request_id);
-    if (!end(event)) return true;
-  } else if (!dropped && items_.size() >= events_max_) {
-    return false;  // the room left is for the terminals: a breach must not lose them, too
-  } else if (is_token(event)) {
-    queue_.charge(request_id, 1);
+    if (end(event) && !dropped) push(Item(std::move(event)));
+    return true;
   }
-  return dropped || items_.try_push(Item(std::move(event)));
+  if (is_token(event)) queue_.charge(request_id, 1);
+  return dropped || give(std::move(event));
+}
+
+bool GenerationChannel::give(GenerationEvent event) {
+  EventTap* tap = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (is_content(event) && items_.empty() && !woken_) tap = tap_;
+    if (tap == nullptr) {
+      // Terminals and turns have room beyond: a breach of the credit must not lose them, too.
+      if (items_.size() >= events_max_) return false;
+      items_.emplace_back(std::move(event));
+    } else {
+      tapping_ = true;
+    }
+  }
+  if (tap != nullptr) {
+    const EventTap::Taken taken = tap->take(event);
+    MutexLock lock(mutex_);
+    tapping_ = false;
+    if (taken == EventTap::Taken::no) items_.emplace_front(std::move(event));
+    woken_ = taken == EventTap::Taken::yes_wake;
+    // The owner of the tap may have wanted to leave meanwhile.
+    if (taken == EventTap::Taken::yes && tap_ != nullptr) return true;
+  }
+  ready_.notify_one();
+  return true;
+}
+
+void GenerationChannel::push(Item item) {
+  {
+    MutexLock lock(mutex_);
+    items_.push_back(std::move(item));
+  }
+  ready_.notify_one();
+}
+
+std::optional<GenerationChannel::Item> GenerationChannel::pop(SteadyTime deadline, EventTap* tap) {
+  MutexLock lock(mutex_);
+  tap_ = tap;
+  while (items_.empty() && !woken_) {
+    if (ready_.wait_until(mutex_, deadline) == std::cv_status::timeout) break;
+  }
+  tap_ = nullptr;
+  while (tapping_) ready_.wait(mutex_);
+  woken_ = false;
+  if (items_.empty()) return std::nullopt;
+  Item item = std::move(items_.front());
+  items_.pop_front();
+  return item;
 }
 
 void GenerationChannel::note_token(size_t choice) {
@@ -87,7 +139,7 @@ void GenerationChannel::note_token(size_t choice) {
   last = now;
 }
 
-void GenerationChannel::on_turn(uint64_t ticket) { CHECK(items_.try_push(Item(Turn{ticket}))); }
+void GenerationChannel::on_turn(uint64_t ticket) { push(Item(Turn{ticket})); }
 
 void GenerationChannel::on_refused(uint64_t ticket, Error error) {
   (void)deliver(ticket, std::move(error));
@@ -120,7 +172,7 @@ void GenerationChannel::end_cancelled(uint64_t request_id) {
   GenerationEvent event{.choice = static_cast<size_t>(request_id - first_id_),
                         .body = protocol::Event{protocol::FinishEvent{
                             .reason = protocol::FinishReason::cancelled}}};
-  if (end(event)) CHECK(items_.try_push(Item(std::move(event))));
+  if (end(event)) push(Item(std::move(event)));
 }
 
 TenantGeneration::TenantGeneration(EngineClient& client, std::shared_ptr<GenerationChannel> channel,
@@ -153,11 +205,35 @@ void TenantGeneration::take_turn(uint64_t ticket) {
   if (auto sent = send(ticket); !sent.ok()) (void)channel_->deliver(ticket, std::move(sent).error());
 }
 
-std::optional<GenerationEvent> TenantGeneration::next_event(SteadyTime deadline) {
+// Counts what another tap takes; the token with which credit is due goes to the worker, which may wait for the
+// engine's socket.
+class TenantGeneration::CreditTap final : public EventTap {
+ public:
+  CreditTap(std::vector<int64_t>& taken, EventTap& inner) : taken_(taken), inner_(inner) {}
+  Taken take(const GenerationEvent& event) override {
+    int64_t& taken = taken_[event.choice];
+    const bool counts = is_token(event);
+    if (counts && taken + 1 >= kCreditEvents / 2) return Taken::no;
+    const Taken result = inner_.take(event);
+    if (counts && result != Taken::no) ++taken;
+    return result;
+  }
+
+ private:
+  std::vector<int64_t>& taken_;
+  EventTap& inner_;
+};
+
+std::optional<GenerationEvent> TenantGeneration::next_event(SteadyTime deadline, EventTap& tap) {
+  CreditTap counting(taken_, tap);
+  return next(deadline, &counting);
+}
+
+std::optional<GenerationEvent> TenantGeneration::next(SteadyTime deadline, EventTap* tap) {
   if (done()) return std::nullopt;
   std::optional<GenerationEvent> event;
   while (!event.has_value()) {
-    auto item = channel_->pop(deadline);
+    auto item = channel_->pop(deadline, tap);
     if (!item.has_value()) return std::nullopt;
     if (const auto* turn = std::get_if<GenerationChannel::Turn>(&*item)) {
       take_turn(turn->ticket);

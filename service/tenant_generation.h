@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
-#include "base/bounded_queue.h"
 #include "base/mutex.h"
 #include "service/engine_client.h"
 #include "service/generation.h"
@@ -38,7 +38,9 @@ class GenerationChannel final : public EngineSink, public TicketSink {
     uint64_t ticket = 0;
   };
   using Item = std::variant<GenerationEvent, Turn>;
-  std::optional<Item> pop(SteadyTime deadline) { return items_.pop_until(deadline); }
+  // Nothing: the deadline passed, or the tap wants its owner to wake. Content events go to the tap while
+  // the caller waits here and nothing is queued before them, so that their order stays.
+  std::optional<Item> pop(SteadyTime deadline, EventTap* tap = nullptr);
   void abandon();
   // The submit never reached the engine: the choice ends with a finish event that says cancelled.
   void end_cancelled(uint64_t request_id);
@@ -48,6 +50,9 @@ class GenerationChannel final : public EngineSink, public TicketSink {
   void note_token(size_t choice);
   // Ends the choice and its ticket; false: it had ended already. Adds its wait to a finish event.
   bool end(GenerationEvent& event);
+  void push(Item item);
+  // To the tap if one waits, else to the queue; false: the queue has no room for it.
+  bool give(GenerationEvent event);
 
   const uint64_t first_id_;
   EngineClient& client_;
@@ -55,8 +60,12 @@ class GenerationChannel final : public EngineSink, public TicketSink {
   TokenPace& pace_;
   const size_t events_max_;  // terminals apart
   std::vector<SteadyTime> token_at_;  // of each choice, its latest; reader thread only
-  BoundedQueue<Item> items_;
   Mutex mutex_;
+  CondVar ready_;
+  std::deque<Item> items_ TANDEM_GUARDED_BY(mutex_);
+  EventTap* tap_ TANDEM_GUARDED_BY(mutex_) = nullptr;  // while somebody waits with one
+  bool tapping_ TANDEM_GUARDED_BY(mutex_) = false;     // the tap is being called
+  bool woken_ TANDEM_GUARDED_BY(mutex_) = false;       // by the tap
   std::vector<bool> ended_ TANDEM_GUARDED_BY(mutex_);
   bool abandoned_ TANDEM_GUARDED_BY(mutex_) = false;
 };
@@ -108,12 +117,16 @@ class TenantGeneration final : public Generation {
   // Sends the submit of a choice that has its turn.
   Result<void> send(uint64_t ticket);
 
-  std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
+  std::optional<GenerationEvent> next_event(SteadyTime deadline) override { return next(deadline, nullptr); }
+  std::optional<GenerationEvent> next_event(SteadyTime deadline, EventTap& tap) override;
   [[nodiscard]] bool done() const override { return ended_ == taken_.size(); }
   void cancel() override;
   [[nodiscard]] QueuePlace place() const override { return place_; }
 
  private:
+  class CreditTap;
+
+  std::optional<GenerationEvent> next(SteadyTime deadline, EventTap* tap);
   void take_turn(uint64_t ticket);
 
   EngineClient& client_;

@@ -39,8 +39,9 @@ Result<void> AnswerRun::start_more(Part part, size_t choice) {
   return {};
 }
 
-std::optional<GenerationEvent> AnswerRun::poll(Running& running, SteadyTime deadline) {
-  auto event = running.generation->next_event(deadline);
+std::optional<GenerationEvent> AnswerRun::poll(Running& running, SteadyTime deadline, EventTap* tap) {
+  const bool tapped = tap != nullptr && running.first_choice == 0;  // its numbers of choices are ours
+  auto event = tapped ? running.generation->next_event(deadline, *tap) : running.generation->next_event(deadline);
   if (event.has_value()) event->choice += running.first_choice;
   return event;
 }
@@ -54,10 +55,10 @@ void AnswerRun::refill() {
   }
 }
 
-std::optional<GenerationEvent> AnswerRun::next_event(SteadyTime deadline) {
+std::optional<GenerationEvent> AnswerRun::next(SteadyTime deadline, EventTap* tap) {
   refill();
   if (failure_.has_value()) return std::exchange(failure_, std::nullopt);
-  if (running_.size() == 1 && next_part_ == parts_.size()) return poll(running_.front(), deadline);
+  if (running_.size() == 1 && next_part_ == parts_.size()) return poll(running_.front(), deadline, tap);
   while (!running_.empty()) {
     const SteadyTime now = std::chrono::steady_clock::now();
     for (size_t i = 0; i < running_.size(); ++i) {

@@ -23,6 +23,8 @@ class EventSource {
 
   // The next event of any choice; empty when none came before the deadline, or when done().
   virtual std::optional<GenerationEvent> next_event(SteadyTime deadline) = 0;
+  // The same, but plain content may go to `tap` instead (service/generation.h).
+  virtual std::optional<GenerationEvent> next_event(SteadyTime deadline, EventTap& tap) = 0;
   // Every choice has ended and its last event was taken.
   [[nodiscard]] virtual bool done() const = 0;
   virtual void cancel() = 0;
@@ -46,7 +48,11 @@ class AnswerRun final : public EventSource {
   // Submits one more part, whose first choice has the index `choice` in the answer.
   Result<void> start_more(Part part, size_t choice);
 
-  std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
+  std::optional<GenerationEvent> next_event(SteadyTime deadline) override { return next(deadline, nullptr); }
+  // Taps one generation: several share no order.
+  std::optional<GenerationEvent> next_event(SteadyTime deadline, EventTap& tap) override {
+    return next(deadline, &tap);
+  }
   [[nodiscard]] bool done() const override;
   void cancel() override;
   [[nodiscard]] QueuePlace place() const override { return place_; }
@@ -57,7 +63,8 @@ class AnswerRun final : public EventSource {
     size_t first_choice = 0;  // its index in the answer
   };
 
-  std::optional<GenerationEvent> poll(Running& running, SteadyTime deadline);
+  std::optional<GenerationEvent> next(SteadyTime deadline, EventTap* tap);
+  std::optional<GenerationEvent> poll(Running& running, SteadyTime deadline, EventTap* tap = nullptr);
   // Removes generations that ended and starts waiting parts; an error of a later part is its event.
   void refill();
 

@@ -1,8 +1,11 @@
 #include "service/http/exchange.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 
 #include "service/wire/anthropic_error.h"
 
@@ -114,6 +117,22 @@ bool Exchange::peer_gone() const {
   pollfd descriptor{.fd = request_->socket.get(), .events = POLLRDHUP, .revents = 0};
   if (::poll(&descriptor, 1, 0) <= 0) return false;
   return (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+std::string Exchange::frame_part(std::string_view text) const {
+  if (request_->head.version_minor == 0) return std::string(text);
+  char size[16];
+  const auto [end, code] = std::to_chars(size, size + sizeof size, text.size(), 16);
+  std::string framed(size, end);
+  framed.append("\r\n").append(text).append("\r\n");
+  return framed;
+}
+
+std::optional<size_t> Exchange::send_part(std::string_view framed) const {
+  const ssize_t count = ::send(request_->socket.get(), framed.data(), framed.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count >= 0) return static_cast<size_t>(count);
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
+  return std::nullopt;
 }
 
 void Exchange::free_body() const {

@@ -30,7 +30,8 @@ class StreamSource {
     abort,  // the connection is closed without it
   };
   virtual ~StreamSource() = default;
-  virtual Next next(const StreamWriter& write) = 0;
+  // `raw`: the rest of what Exchange::send_part() could not send.
+  virtual Next next(const StreamWriter& write, const StreamWriter& raw) = 0;
 };
 
 struct Answer {
@@ -69,6 +70,11 @@ class Exchange {
   // The peer closed or reset its connection, or only its sending half (which counts the same: no
   // client of this interface half-closes and then waits).
   [[nodiscard]] bool peer_gone() const;
+  // One part of a streamed body as it goes over the wire.
+  [[nodiscard]] std::string frame_part(std::string_view text) const;
+  // Sends what the socket takes at once of framed bytes; returns how many, none: the client is gone. Only while
+  // no writer of the stream is in use.
+  [[nodiscard]] std::optional<size_t> send_part(std::string_view framed) const;
   // The body is parsed: its bytes and its share of the buffer limit are given back.
   void free_body() const;
 

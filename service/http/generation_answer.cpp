@@ -11,6 +11,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kEventsPerWrite = 32;
+// While tokens flow past the worker it only wakes to see whether they still do.
+constexpr int kWatchedPolls = 10;
 constexpr const char* kClientGone = "client_disconnected";
 
 wire::ApiError shutting_down() {
@@ -38,9 +40,10 @@ struct Watch {
     if (std::chrono::steady_clock::now() >= parts.terms.deadline) return out_of_time(parts);
     return std::nullopt;
   }
-  [[nodiscard]] SteadyTime next_look() const {
-    return std::min(std::chrono::steady_clock::now() + milliseconds(context.options.peer_poll_ms),
-                    parts.terms.deadline);
+  // `watched`: the client's socket is looked at with each event that a tap takes, too.
+  [[nodiscard]] SteadyTime next_look(bool watched = false) const {
+    const auto every = milliseconds(context.options.peer_poll_ms * (watched ? kWatchedPolls : 1));
+    return std::min(std::chrono::steady_clock::now() + every, parts.terms.deadline);
   }
 };
 
@@ -91,22 +94,49 @@ Answer abandoned(GenerationParts& parts) {
   return answer;
 }
 
-class TokenStream final : public StreamSource {
+// What both kinds of tap share: the client is looked at as often as a waiting worker would.
+class WatchingTap : public EventTap {
+ public:
+  // Of the last wait; the worker asks, once it is awake.
+  [[nodiscard]] bool took_events() { return std::exchange(took_events_, false); }
+
+ protected:
+  WatchingTap(const HandlerContext& context, const Exchange& exchange) : context_(context), exchange_(exchange) {}
+
+  // False: the worker must look after it.
+  bool may_take(SteadyTime now) {
+    took_events_ = true;
+    if (context_.stopping.load(std::memory_order_relaxed)) return false;
+    if (now < next_look_) return true;
+    next_look_ = now + milliseconds(context_.options.peer_poll_ms);
+    return !exchange_.peer_gone();
+  }
+
+  const HandlerContext context_;
+  const Exchange exchange_;
+
+ private:
+  SteadyTime next_look_{};
+  bool took_events_ = false;
+};
+
+class TokenStream final : public StreamSource, private WatchingTap {
  public:
   TokenStream(const HandlerContext& context, const Exchange& exchange, GenerationParts parts,
               std::optional<GenerationEvent> first)
-      : context_(context),
-        exchange_(exchange),
+      : WatchingTap(context, exchange),
         watch_{context_, parts_},
         parts_(std::move(parts)),
         first_(std::move(first)),
         last_write_(std::chrono::steady_clock::now()) {}
 
-  Next next(const StreamWriter& write) override {
+  Next next(const StreamWriter& write, const StreamWriter& raw) override {
     if (exchange_.peer_gone()) return gone();
     if (const auto error = watch_.must_end()) return fail(write, *error);
+    const bool flows = took_events();
     auto event = first_.has_value() ? std::exchange(first_, std::nullopt)
-                                    : parts_.run->next_event(watch_.next_look());
+                                    : parts_.run->next_event(watch_.next_look(flows), *this);
+    if (broken_ || (!unsent_.empty() && !raw(std::exchange(unsent_, {})))) return gone();
     if (!event.has_value()) return wait(write);
     std::string text;
     for (int i = 0; event.has_value(); ++i) {
@@ -131,6 +161,23 @@ class TokenStream final : public StreamSource {
   }
 
  private:
+  // A token on its way past the worker.
+  Taken take(const GenerationEvent& event) override {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (!may_take(now)) return Taken::no;
+    const auto& body = std::get<protocol::Event>(event.body);
+    note_event(*parts_.tracker, body);
+    const std::string text = parts_.writer->chunk(event.choice, body);
+    if (text.empty()) return Taken::yes;
+    last_write_ = now;
+    std::string framed = exchange_.frame_part(text);
+    const auto sent = exchange_.send_part(framed);
+    if (sent == framed.size()) return Taken::yes;
+    broken_ = !sent.has_value();
+    if (!broken_) unsent_ = framed.substr(*sent);
+    return Taken::yes_wake;
+  }
+
   bool put(const StreamWriter& write, std::string_view text) {
     last_write_ = std::chrono::steady_clock::now();
     return text.empty() || write(text);
@@ -159,12 +206,29 @@ class TokenStream final : public StreamSource {
     return Next::abort;
   }
 
-  const HandlerContext context_;
-  const Exchange exchange_;
   const Watch watch_;
   GenerationParts parts_;
   std::optional<GenerationEvent> first_;
   SteadyTime last_write_;
+  std::string unsent_;   // what the client's socket did not take from take()
+  bool broken_ = false;  // take() found the client gone
+};
+
+// Of a whole answer: tokens are put by as they come, the worker wakes for the end.
+class CollectingTap final : public WatchingTap {
+ public:
+  CollectingTap(const HandlerContext& context, const Exchange& exchange, GenerationParts& parts)
+      : WatchingTap(context, exchange), parts_(parts) {}
+  Taken take(const GenerationEvent& event) override {
+    if (!may_take(std::chrono::steady_clock::now())) return Taken::no;
+    const auto& body = std::get<protocol::Event>(event.body);
+    note_event(*parts_.tracker, body);
+    parts_.writer->collect(event.choice, body);
+    return Taken::yes;
+  }
+
+ private:
+  GenerationParts& parts_;
 };
 
 }  // namespace
@@ -184,10 +248,11 @@ StreamSlot::~StreamSlot() { active_.fetch_sub(1, std::memory_order_relaxed); }
 Answer whole_answer(const HandlerContext& context, const Exchange& exchange,
                     GenerationParts parts) {
   const Watch watch{context, parts};
+  CollectingTap tap(context, exchange, parts);
   while (!parts.run->done()) {
     if (exchange.peer_gone()) return abandoned(parts);
     if (const auto error = watch.must_end()) return refuse(*parts.tracker, *error);
-    const auto event = parts.run->next_event(watch.next_look());
+    const auto event = parts.run->next_event(watch.next_look(tap.took_events()), tap);
     if (!event.has_value()) continue;
     if (const auto error = failure_of(parts, *event)) {
       parts.run->cancel();

@@ -79,9 +79,41 @@ bool RepairedRun::done() const { return ready_.empty() && run_.done(); }
 
 void RepairedRun::cancel() { run_.cancel(); }
 
-std::optional<GenerationEvent> RepairedRun::next_event(SteadyTime deadline) {
+// What needs no judgement goes straight to the inner tap; the rest is for the worker.
+class RepairedRun::PassingTap final : public EventTap {
+ public:
+  PassingTap(RepairedRun& run, EventTap& inner) : run_(run), inner_(inner) {}
+  Taken take(const GenerationEvent& event) override {
+    const auto& content = std::get<ContentEvent>(std::get<protocol::Event>(event.body).body);
+    Choice& choice = run_.choices_.at(event.choice);
+    if (!run_.passes(choice, content)) return Taken::no;
+    const Taken taken = inner_.take(event);
+    if (taken == Taken::no) return taken;
+    if (!content.reasoning && content.token >= 0) ++choice.answer_tokens;
+    (content.reasoning ? choice.answer.reasoning : choice.answer.content) += content.text;
+    return taken;
+  }
+
+ private:
+  RepairedRun& run_;
+  EventTap& inner_;
+};
+
+bool RepairedRun::passes(const Choice& choice, const ContentEvent& content) const {
+  if (copies_ > 1) return false;
+  if (content.reasoning) return true;
+  if (!choice.held.empty() || sent_for(choice).duties.requested_max_tokens.has_value()) return false;
+  return !holds_content(choice);
+}
+
+std::optional<GenerationEvent> RepairedRun::next_event(SteadyTime deadline, EventTap& tap) {
+  PassingTap passing(*this, tap);
+  return next(deadline, &passing);
+}
+
+std::optional<GenerationEvent> RepairedRun::next(SteadyTime deadline, EventTap* tap) {
   while (ready_.empty()) {
-    auto event = run_.next_event(deadline);
+    auto event = tap == nullptr ? run_.next_event(deadline) : run_.next_event(deadline, *tap);
     if (!event.has_value()) return std::nullopt;
     take(std::move(*event));
   }

@@ -36,7 +36,8 @@ class RepairedRun final : public EventSource {
   // Submits the first try. An error when it is not admitted.
   Result<void> start();
 
-  std::optional<GenerationEvent> next_event(SteadyTime deadline) override;
+  std::optional<GenerationEvent> next_event(SteadyTime deadline) override { return next(deadline, nullptr); }
+  std::optional<GenerationEvent> next_event(SteadyTime deadline, EventTap& tap) override;
   [[nodiscard]] bool done() const override;
   void cancel() override;
   [[nodiscard]] std::optional<wire::ApiError> refusal() const override { return refusal_; }
@@ -53,6 +54,11 @@ class RepairedRun final : public EventSource {
     std::vector<GenerationEvent> held;
   };
 
+  class PassingTap;
+
+  std::optional<GenerationEvent> next(SteadyTime deadline, EventTap* tap);
+  // It goes out as it is, and the answer so far says all that must be kept of it.
+  [[nodiscard]] bool passes(const Choice& choice, const protocol::ContentEvent& content) const;
   void take(GenerationEvent event);
   void take_content(GenerationEvent event);
   void take_finish(GenerationEvent event);

@@ -110,6 +110,7 @@ class Worker::Session {
     bool linger = false;
     if (!answer_.abandoned) {
       SocketStream stream(request.socket.get(), setup_.write_stall_ms, setup_.stopping);
+      stream_ = &stream;
       const bool keep_alive =
           request.head.keep_alive && !setup_.stopping.load(std::memory_order_relaxed);
       const bool head_only = request.head.method == "HEAD";
@@ -118,6 +119,7 @@ class Worker::Session {
       const bool written = server_.process(stream, !keep_alive);
       keep_open = written && keep_alive && stream.alive() && !aborted_;
       linger = stream.alive();
+      stream_ = nullptr;
     }
     answer_ = {};
     request_ = nullptr;
@@ -182,7 +184,8 @@ class Worker::Session {
       const StreamWriter write = [&sink](std::string_view bytes) {
         return sink.write(bytes.data(), bytes.size());
       };
-      switch (answer_.stream->next(write)) {
+      const StreamWriter raw = [this](std::string_view bytes) { return stream_->send(bytes.data(), bytes.size()); };
+      switch (answer_.stream->next(write, raw)) {
         case StreamSource::Next::more:
           return true;
         case StreamSource::Next::done:
@@ -204,6 +207,7 @@ class Worker::Session {
   StreamServer server_;
   WorkerQueue::Seat seat_;
   ReadyRequest* request_ = nullptr;
+  SocketStream* stream_ = nullptr;  // while one is answered
   Answer answer_;
   bool aborted_ = false;
 };
