@@ -37,7 +37,10 @@ INFERENCE = ("/completion", "/completions", "/v1/completions", "/v1/chat/complet
 ESSENTIAL = ("prompt", "messages", "tools", "tool_choice", "chat_template_kwargs", "content", "tokens", "json_schema", "grammar",
              "structured_outputs", "response_format", "add_special", "parse_special", "with_pieces", "add_generation_prompt",
              "add_special_tokens", "n", "n_cmpl", "reasoning_effort")
-LOADING = {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}
+# Recorded with these flags, so played with these: prefix of the exchanges' names, the flag.
+WAYS = {"parsers_": "--tool-call-parser", "nojinja_": "--no-jinja", "noformat_": "--reasoning-format", "budget0_": "--reasoning-budget"}
+# Not what an engine that works answers at any time.
+ASIDE = ("loading_", "dead_", "killed_", "metrics_after_")
 
 
 def essence(body):
@@ -53,11 +56,15 @@ def streams(body):
 class Recorded:
     """The exchanges of one engine, to choose from."""
 
-    def __init__(self, entries):
+    def __init__(self, entries, arguments):
+        ways = [way for way, flag in WAYS.items() if flag in arguments]
+        absent = tuple(way for way in WAYS if way not in ways)
         self.ends = {name: entry["process"] for name, entry in entries.items() if "process" in entry}
+        self.loading = entries.get("loading_health")
+        self.dead = entries.get("dead_second")
         self.by_path = {}
-        for entry in entries.values():
-            if "request" in entry and entry["status"] != 0 and not entry["name"].startswith("loading_"):
+        for entry in sorted(entries.values(), key=lambda entry: not entry["name"].startswith(tuple(ways))):
+            if "request" in entry and entry["status"] != 0 and not entry["name"].startswith((*absent, *ASIDE)):
                 request = entry["request"]
                 self.by_path.setdefault((request["method"], request["path"]), []).append(entry)
 
@@ -66,9 +73,10 @@ class Recorded:
         same = [entry for entry in self.by_path.get((method, path), [])
                 if streams(entry["request"]["body"]) == streams(body)]
         wanted = essence(body)
-        for entry in same:
-            if essence(entry["request"]["body"]) == wanted:
-                return entry, True
+        for view, asked in ((lambda recorded: recorded, body), (essence, wanted)):
+            for entry in same:
+                if view(entry["request"]["body"]) == asked:
+                    return entry, True
         whole = [entry for entry in same if entry["status"] == 200 and entry["ended"] == "complete"]
 
         def likeness(entry):
@@ -127,7 +135,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not state.fault.get("accept", True):
             threading.Event().wait()
         if time.monotonic() < state.ready_at:
-            self.whole(503, json.dumps(LOADING))
+            self.play(state.recorded.loading, {})
             return
         fault = {}
         if self.path in INFERENCE and state.count("inference") > state.fault.get("after", 0):
@@ -144,9 +152,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.play(entry, fault)
 
     def error_text(self, status):
-        if self.state.engine == "vllm":
-            return json.dumps({"error": {"message": "EngineCore encountered an issue. See stack trace (above) for the root cause.",
-                                         "type": "InternalServerError", "param": None, "code": status}})
+        if self.state.recorded.dead and status == 500:
+            return exchange.body_of(self.state.recorded.dead)
         return json.dumps({"error": {"code": status, "message": "Compute error.", "type": "server_error"}})
 
     def control(self, body):
@@ -219,8 +226,8 @@ def main():
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--fault", type=json.loads, default={})
     parser.add_argument("--fixtures", default=None)
-    options, _ = parser.parse_known_args()
-    recorded = Recorded(exchange.load(options.fixtures or exchange.FIXTURES / options.engine))
+    options, others = parser.parse_known_args()
+    recorded = Recorded(exchange.load(options.fixtures or exchange.FIXTURES / options.engine), others)
     if "exit" in options.fault:
         end = recorded.ends[options.fault["exit"]]
         print(*end["output"], sep="\n", file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ import peer_process
 import questions
 
 HERE = pathlib.Path(__file__).resolve().parent
-BYTES_MAX = 200_000
+BYTES_MAX = 280_000
 LLAMA = exchange.load(exchange.FIXTURES / "llama-server")
 VLLM = exchange.load(exchange.FIXTURES / "vllm")
 
@@ -105,7 +105,7 @@ class Replay(unittest.TestCase):
                 done = set()
                 for entry in entries.values():
                     if entry.get("status", 0) == 0 or entry["name"].startswith(("loading_", "dead_", "killed_", "noformat_", "nojinja_", "budget0_",
-                                                                                "metrics_after_", "parsers_", "prefix_")):
+                                                                                "metrics_after_", "parsers_", "prefix_", "chat_prefix_", "error_too_long")):
                         continue
                     key = json.dumps(entry["request"], sort_keys=True)
                     if entry["ended"] != "complete" or key in done:
@@ -116,6 +116,12 @@ class Replay(unittest.TestCase):
                                      (answer["status"], answer["chunks"], answer["framing"]), entry["name"])
                 self.assertGreater(len(done), 30)
                 self.assertEqual(0, control(port, {})["counts"]["nearest"])
+
+    def test_flags_choose_what_is_played(self):
+        with fake("vllm", extra=("--tool-call-parser", "qwen3_coder")) as (port, child):
+            listening(child)
+            entry = VLLM["parsers_chat_tools_auto"]
+            self.assertEqual(entry["chunks"], answer_of(port, entry)["chunks"])
 
     def test_an_unknown_question_gets_the_nearest_answer(self):
         with fake("llama-server") as (port, child):

@@ -12,6 +12,7 @@ from questions import user
 PLAIN = ["--ctx-size", "4096", "--parallel", "2", "--threads", "2", "--metrics", "--slots", "--no-webui"]
 
 
+ADDRESS_BYTES_MAX = 2 << 30  # of an engine that is to run out of memory
 SETTINGS = re.compile(r'"generation_settings":\{.*?\},"prompt":')
 
 
@@ -101,9 +102,6 @@ def completions(ask):
     ask("completion_thinking", "POST", "/completion", {**greedy, "prompt": thinking, "n_predict": 12})
     ask("completion_tools", "POST", "/completion", {**greedy, "prompt": tools, "n_predict": 60})
     ask("tokenize_call_marks", "POST", "/tokenize", {"content": "<tool_call></tool_call><think></think>", "with_pieces": True})
-    kept = ["<tool_call>", "</tool_call>", "<think>", "</think>"]
-    ask("completion_tools_preserved", "POST", "/completion",
-        {**greedy, "prompt": tools, "n_predict": 60, "preserved_tokens": kept})
     ask("completion_stop_string", "POST", "/completion", {**greedy, "prompt": short, "n_predict": 32, "stop": ["Norway"]})
     ask("completion_progress", "POST", "/completion",
         {**greedy, "prompt": thinking, "n_predict": 2, "return_progress": True, "timings_per_token": True})
@@ -145,13 +143,18 @@ def aborted(ask):
     return time.monotonic() - began
 
 
+def cut_prompt(entry):
+    """The long prompt itself is of no interest."""
+    entry["request"]["body"]["messages"] = [questions.message("system", questions.LONG_SYSTEM[:50])]
+
+
 def chats(ask):
     for name, body in questions.chat_table("x"):
         ask("chat_" + name, "POST", "/v1/chat/completions", body)
     long = {"model": "x", "temperature": 0, "max_tokens": 4, "messages": [questions.message("system", questions.LONG_SYSTEM),
                                                                        user(questions.CAPITAL)]}
-    ask("chat_prefix_first", "POST", "/v1/chat/completions", long)
-    ask("chat_prefix_again", "POST", "/v1/chat/completions", long)
+    for name in ("chat_prefix_first", "chat_prefix_again"):
+        cut_prompt(ask(name, "POST", "/v1/chat/completions", long))
 
 
 def metrics(ask):
@@ -210,8 +213,9 @@ def exits(model):
         entries.append(process_entry("exit_no_model", peer))
     with peer_process.Peer("llama-server", pathlib.Path(__file__), PLAIN) as peer:
         entries.append(process_entry("exit_no_gguf", peer))
-    with peer_process.Peer("llama-server", model, ["--ctx-size", "2000000000", "--parallel", "1", "--fit", "off"]) as peer:
-        entries.append(process_entry("exit_out_of_memory", peer))
+    with peer_process.Peer("llama-server", model, ["--ctx-size", "8000000", "--parallel", "1", "--fit", "off"],
+                           address_bytes_max=ADDRESS_BYTES_MAX) as peer:
+        entries.append(process_entry("exit_out_of_memory", peer, 8, r" E |terminate|what\(\)"))
     return entries
 
 

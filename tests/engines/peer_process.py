@@ -56,7 +56,7 @@ def resident_bytes(pid):
 class Peer:
     """One started engine. Use as a context manager."""
 
-    def __init__(self, engine, model, arguments=(), port=None, extra_environment=None):
+    def __init__(self, engine, model, arguments=(), port=None, extra_environment=None, address_bytes_max=None):
         self.engine = engine
         self.port = port or free_port()
         program = find(engine)
@@ -67,8 +67,11 @@ class Peer:
         with tempfile.NamedTemporaryFile(prefix=f"{engine}-", suffix=".log", delete=False) as file:
             self.log = pathlib.Path(file.name)
         self.started = time.monotonic()
+        command = command_line(engine, program, model, self.port, self.arguments)
+        if address_bytes_max is not None:  # its own end, and nobody else's
+            command = ["prlimit", f"--as={address_bytes_max}", *command]
         with open(self.log, "wb") as output:
-            self.child = subprocess.Popen(command_line(engine, program, model, self.port, self.arguments),
+            self.child = subprocess.Popen(command,
                                           stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                                           env={**environment(engine), **(extra_environment or {})})
 

@@ -43,7 +43,7 @@ def chat_table(model):
         ("title_no_thinking", {**title, "chat_template_kwargs": NO_THINKING}),
         ("title_effort_low", {**title, "reasoning_effort": "low"}),
         ("title_effort_none", {**title, "reasoning_effort": "none"}),
-        ("title_stream", {**title, "stream": True, "stream_options": {"include_usage": True}}),
+        ("title_stream", {**title, "max_tokens": 8, "stream": True, "stream_options": {"include_usage": True}}),
         ("capital", {**base, "messages": [user(CAPITAL)]}),
         ("late_system", {**base, "messages": LATE_SYSTEM}),
         ("tools_auto", tools),

@@ -7,7 +7,7 @@ import time
 import exchange
 import peer_process
 import questions
-from llama_server_exchanges import Recording, process_entry, startup_lines
+from llama_server_exchanges import Recording, cut_prompt, process_entry, startup_lines
 from questions import user
 
 PLAIN = ["--enforce-eager", "--max-model-len", "4096", "--max-num-seqs", "4", "--served-model-name", "tiny"]
@@ -18,10 +18,10 @@ METRICS_USED = ("num_requests_running", "num_requests_waiting", "kv_cache_usage"
                 "inter_token_latency_seconds_sum", "inter_token_latency_seconds_count", "process_resident_memory_bytes")
 
 
-def metrics(ask, name="metrics"):
+def metrics(ask, name="metrics", used_lines=METRICS_USED):
     """Cut to the lines that a client reads."""
     entry = ask(name, "GET", "/metrics")
-    kept = [line for line in exchange.body_of(entry).splitlines() if any(used in line for used in METRICS_USED)]
+    kept = [line for line in exchange.body_of(entry).splitlines() if any(used in line for used in used_lines)]
     entry["chunks"] = ["\n".join(kept) + "\n"]
 
 
@@ -121,12 +121,14 @@ def prefix_cache(ask):
     """Two equal prompts shorter than one block of this hybrid, then two longer ones; the counters after each pair."""
     for size, text in (("short", questions.TITLE), ("long", questions.LONG_SYSTEM)):
         body = {"model": "tiny", "temperature": 0, "max_tokens": 4, "messages": [questions.message("system", text), user(questions.CAPITAL)]}
-        ask(f"prefix_{size}_first", "POST", "/v1/chat/completions", body)
-        ask(f"prefix_{size}_again", "POST", "/v1/chat/completions", body)
-        metrics(ask, f"metrics_after_{size}")
+        for when in ("first", "again"):
+            entry = ask(f"prefix_{size}_{when}", "POST", "/v1/chat/completions", body)
+            if size == "long":
+                cut_prompt(entry)
+        metrics(ask, f"metrics_after_{size}", ("prefix_cache",))
 
 
-LOG = r"Initializing a V1|non-default args|KV cache|Maximum concurrency|block size|[Aa]ttention|dtype|prefix|max_model_len|Chunked|vLLM API server version"
+LOG = r"non-default args|KV cache|Maximum concurrency|block size|[Aa]ttention|dtype|prefix|max_model_len|Chunked|vLLM API server version"
 
 
 def serving(model):
@@ -142,7 +144,7 @@ def serving(model):
         measured["abort_s"] = aborted(ask)
         prefix_cache(ask)
         metrics(ask)
-        entries = [*ask.entries, peer_process.redacted(startup_lines(peer, LOG, lines=30), peer)]
+        entries = [*ask.entries, peer_process.redacted(startup_lines(peer, LOG, lines=12), peer)]
     print("vllm:", measured, "answers before ready:", len(refused))
     return entries
 
