@@ -13,7 +13,6 @@ constexpr int64_t kGapsLeast = 20;
 constexpr int64_t kShedEveryMs = 2'000;
 constexpr int64_t kRecoverAfterMs = 10'000;
 constexpr int64_t kPromptOfStage[] = {0, 2048, 512, 128, 128};
-constexpr int64_t kPieceOfStage[] = {0, 256, 128, 64, 64};
 
 }  // namespace
 
@@ -24,7 +23,6 @@ PacingLimits pacing_limits(int stage, int64_t slots, int64_t context_tokens) {
   if (stage == 0) return limits;
   limits.requests_max = stage == kPacingStageMax ? 0 : std::max<int64_t>(slots >> stage, 1);
   limits.prompt_tokens_max = kPromptOfStage[at] < context_tokens ? kPromptOfStage[at] : 0;
-  limits.piece_tokens_max = kPieceOfStage[at];
   return limits;
 }
 

@@ -1,6 +1,6 @@
 // Pacing: what the gateway does for the default model beside an optional one whose engine holds no lease (an engine of
 // others, or lease.mode = "pace"). It cannot say when that engine computes, only what it is given: how many requests at
-// once, how long their prompts may be, and to an engine that listens, how large the pieces of a prompt.
+// once, and how long the prompts are that it computes in one piece.
 //
 // Evidence is the default model's time between tokens (p95 of the last few seconds) against its solo value with as many
 // answers running, which is learned while the optional model rests (the canary's value stands in for one answer until
@@ -32,7 +32,6 @@ struct PacingSight {
 struct PacingLimits {
   int64_t requests_max = 0;       // in the engine at once; 0: nothing new for now
   int64_t prompt_tokens_max = 0;  // longer prompts are told to come back; 0: no limit
-  int64_t piece_tokens_max = 0;   // of a prompt in one step of the engine; 0: no limit
 
   bool operator==(const PacingLimits&) const = default;
 };

@@ -204,6 +204,7 @@ Result<Json> AdminCommands::status(const Json& request) {
       .set("streams_max", services_.config.limits.streams)
       .set("models", models(stats))
       .set("memory", pressure_json(services_.pressure()))
+      .set("pacing", services_.pacing())
       .set("incidents_open", static_cast<int64_t>(services_.incidents.open_count()))
       .set("store", std::move(store));
   return out;

@@ -34,6 +34,7 @@ class AdminCommands {
     Canary& canary;
     std::string address;                      // "http://127.0.0.1:8080"
     std::function<Pressure()> pressure;       // of the host's memory
+    std::function<Json()> pacing;             // of the optional model; null where it is not paced
     std::function<int64_t()> active_answers;  // of the HTTP layer
     std::function<void()> shut_down;          // asks the main thread to stop
   };

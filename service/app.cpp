@@ -36,6 +36,7 @@
 #include "service/memory_floors.h"
 #include "service/metrics.h"
 #include "service/model_metrics.h"
+#include "service/pacing_keeper.h"
 #include "service/reclaimer.h"
 #include "service/record_keeper.h"
 #include "service/store/store.h"
@@ -167,6 +168,7 @@ class App {
   std::unique_ptr<BudgetKeeper> budgets_;
   std::unique_ptr<GuardWatch> watch_;
   std::unique_ptr<Canary> canary_;
+  std::unique_ptr<PacingKeeper> pacing_;  // none where the lease keeps order
   std::unique_ptr<IncidentWatch> incident_watch_;
   std::unique_ptr<RecordKeeper> records_;
   std::unique_ptr<HttpServer> http_;
@@ -190,6 +192,7 @@ Result<void> App::start() {
   budgets_->start();
   incident_watch_->start();
   canary_->start();
+  if (pacing_) pacing_->start();
   log::info("tandemd " + std::string(kVersion) + " listens on " + address_);
   return {};
 }
@@ -275,7 +278,7 @@ Result<void> App::build_models() {
 
 // Engines read the rules at every turn, so they hold for running ones too.
 Result<void> App::open_lease() {
-  if (config_.lease.mode == "off") return {};
+  if (config_.lease.mode != "on") return {};
   TRY_ASSIGN(lease_, make_lease_page(lease_page_path(config_.server.run_dir)));
   lease_->floor_permille.store(config_.lease.floor_percent * 10);
   lease_->quantum_ns.store(config_.lease.quantum_us * 1000);
@@ -310,6 +313,10 @@ void App::make_canary() {
   canary_ = std::make_unique<Canary>(
       Canary::Options{.on = canary.mode == "on", .every = canary.every, .loss_percent = canary.loss_percent},
       *supervisor_, *store_, *incidents_, clock_, [this] { return watch_->pressure(); });
+  if (!needs_pacing(config_)) return;
+  pacing_ = std::make_unique<PacingKeeper>(*supervisor_->tenant(Role::default_model),
+                                           *supervisor_->tenant(Role::optional_model),
+                                           [this] { return canary_->solo_us(); });
 }
 
 Result<void> App::open_host() {
@@ -393,6 +400,7 @@ Result<void> App::start_admin() {
       .canary = *canary_,
       .address = address_,
       .pressure = [this] { return watch_->pressure(); },
+      .pacing = [this] { return pacing_ ? pacing_->json() : Json(); },
       .active_answers = [this] { return static_cast<int64_t>(http_->active()); },
       .shut_down = [this] { stop_signal_.request(); }});
   admin_ = std::make_unique<AdminServer>(
@@ -440,6 +448,7 @@ void App::stop() {
     systemd::notify_watchdog();
   }
   http_->stop();
+  if (pacing_) pacing_->stop();
   incident_watch_.reset();
   supervisor_->stop(config_.engines.outlive);
   budgets_->stop();  // a restart that it waits for has ended with the supervisor

@@ -218,6 +218,15 @@ Result<std::vector<CanaryMeasure>> Canary::history() {
   return out;
 }
 
+int64_t Canary::solo_us() {
+  const auto measured = history();
+  if (!measured.ok()) return 0;
+  for (const CanaryMeasure& each : *measured) {
+    if (each.cell == CanaryCell::idle || each.cell == CanaryCell::alone) return each.us_per_token;
+  }
+  return 0;
+}
+
 Result<Canary::Measured> Canary::measure(CanaryCell cell) {
   MutexLock measuring(measure_mutex_);
   const std::string hindrance = policies::canary_hindrance(look(), kRestAskedMs);

@@ -52,6 +52,8 @@ class Canary {
   // {"mode", "every_s", "loss_percent", "running", "hindrance", "problem", "cells": [{"cell", "us_per_token",
   // "baseline_us", "loss_permille", "measured_at"}]}: the latest of each cell.
   Result<Json> show();
+  // Time per token of the default model with its neighbour idle or off, as measured last; 0: never, or not readable.
+  int64_t solo_us();
   // After a change of budgets: why it must not stay, empty: nothing speaks against it (also where nothing
   // can be measured now).
   std::string check_change();

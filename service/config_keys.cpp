@@ -19,7 +19,7 @@ constexpr std::string_view kLogLevels = "debug|info|warning|error";
 constexpr std::string_view kLaunchers = "child|systemd";
 constexpr std::string_view kGuards = "auto|child|unit|off";
 constexpr std::string_view kCanaryModes = "on|off";
-constexpr std::string_view kOnOff = "on|off";
+constexpr std::string_view kLeaseModes = "on|pace|off";
 constexpr std::string_view kYesNo = "auto|yes|no";
 constexpr std::string_view kLoads = "auto|direct|mapped";
 constexpr std::string_view kFamilies =
@@ -198,8 +198,9 @@ std::span<const ConfigKey<LeaseConfig>> lease_keys() {
   using L = LeaseConfig;
   static const auto keys = std::to_array<ConfigKey<L>>({
       {"mode", &L::mode, word,
-       "on: the two engines take turns on the device; off: they run at the same time, for comparisons", 0, 0,
-       kOnOff},
+       "on: the two engines take turns on the device; pace: they run at the same time, and the optional model gets as "
+       "many requests as leave the default model its speed, as beside engines of others; off: nothing, for comparisons",
+       0, 0, kLeaseModes},
       {"quantum_us", &L::quantum_us, integer,
        "longest unit between two looks at whose turn it is, in microseconds; 0: a fifth of the default "
        "model's usual step, at most 3000",

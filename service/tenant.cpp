@@ -99,12 +99,23 @@ void Tenant::set_limits(const TenantLimits& limits) {
   limits_ = limits;
 }
 
+void Tenant::set_pacing(const policies::PacingLimits& pacing) {
+  paced_prompt_tokens_max_ = pacing.prompt_tokens_max;
+  queue_.set_turns_max(pacing.requests_max);
+}
+
 TenantLimits Tenant::limits() const {
   MutexLock lock(mutex_);
   return limits_;
 }
 
 Result<void> Tenant::check_limits(int64_t prompt_tokens) const {
+  const int64_t paced = paced_prompt_tokens_max_;
+  if (paced > 0 && prompt_tokens > paced) {
+    return make_error(Errc::unavailable, "the prompt has " + std::to_string(prompt_tokens) + " tokens, model " +
+                                             info_.name + " takes at most " + std::to_string(paced) +
+                                             " while the default model needs the device");
+  }
   MutexLock lock(mutex_);
   const int64_t most = limits_.prompt_tokens_max;
   if (most == 0 || prompt_tokens <= most) return {};

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "policies/pacing.h"
 #include "service/config.h"
 #include "service/engine_client.h"
 #include "service/generation.h"
@@ -66,7 +67,9 @@ class Tenant final : public Model {
                              SteadyTime deadline);
 
   // Of the answers of clients and of the canary.
-  [[nodiscard]] TokenPace::Figures pace() const { return pace_.figures(std::chrono::steady_clock::now()); }
+  [[nodiscard]] TokenPace::Figures pace(std::chrono::milliseconds within = TokenPace::kLately) const {
+    return pace_.figures(std::chrono::steady_clock::now(), within);
+  }
 
   EngineClient& client() { return client_; }
   void set_status(ModelStatus status);
@@ -82,6 +85,8 @@ class Tenant final : public Model {
   // As configured or set, whatever passes for now.
   [[nodiscard]] int64_t slots_of_its_own() const { return queue_.slots_of_its_own(); }
   void set_limits(const TenantLimits& limits);
+  // What the default model's speed leaves of a model whose engine holds no lease (policies/pacing.h); any thread.
+  void set_pacing(const policies::PacingLimits& pacing);
   [[nodiscard]] TenantLimits limits() const;
   [[nodiscard]] QueueFigures queue_figures() const { return queue_.figures(); }
 
@@ -101,6 +106,7 @@ class Tenant final : public Model {
   const bool shares_prefixes_;  // between keys
   std::atomic<int64_t> prompts_open_{0};
   std::atomic<int64_t> prompt_tokens_max_;
+  std::atomic<int64_t> paced_prompt_tokens_max_{0};
   ModelQueue queue_;
   TokenPace pace_;
   EngineClient client_;

@@ -108,7 +108,7 @@ void ModelQueue::pump(std::vector<Wake>& wakes) {
     tickets_.erase(at);
   }
   // A host that is short of memory gets no look-ahead.
-  const int64_t most = slots_now() + (slots_now() == slots_ ? kLookAhead : 0);
+  const int64_t most = std::min(slots_now() + (slots_now() == slots_ ? kLookAhead : 0), turns_max_);
   while (under_way_ < most) {
     const auto ticket = fair_.next();
     if (!ticket.has_value()) return;
@@ -199,6 +199,17 @@ void ModelQueue::set_slots_max(int64_t slots_max) {
   {
     MutexLock lock(mutex_);
     slots_max_ = slots_max;
+    pump(wakes);
+  }
+  wake(std::move(wakes));
+}
+
+void ModelQueue::set_turns_max(int64_t turns_max) {
+  CHECK(turns_max >= 0);
+  std::vector<Wake> wakes;
+  {
+    MutexLock lock(mutex_);
+    turns_max_ = turns_max;
     pump(wakes);
   }
   wake(std::move(wakes));

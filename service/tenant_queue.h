@@ -80,6 +80,9 @@ class ModelQueue {
   // A passing limit on top (shedding), >= 1; the queue shrinks in proportion.
   void set_slots_max(int64_t slots_max);
 
+  // How many may be under way in the engine, whatever its slots; 0: nothing new (pacing). The queue keeps its size.
+  void set_turns_max(int64_t turns_max);
+
   // Those that count now, and those that the model has when nothing limits it.
   [[nodiscard]] int64_t slots() const;
   [[nodiscard]] int64_t slots_of_its_own() const;
@@ -120,6 +123,7 @@ class ModelQueue {
   std::unordered_map<uint64_t, Ticket> tickets_ TANDEM_GUARDED_BY(mutex_);
   int64_t slots_ TANDEM_GUARDED_BY(mutex_);
   int64_t slots_max_ TANDEM_GUARDED_BY(mutex_) = kNoLimit;
+  int64_t turns_max_ TANDEM_GUARDED_BY(mutex_) = kNoLimit;
   int64_t under_way_ TANDEM_GUARDED_BY(mutex_) = 0;
   double mean_hold_us_ TANDEM_GUARDED_BY(mutex_) = 0.0;  // of a slot, recent ones weigh more
   QueueFigures figures_ TANDEM_GUARDED_BY(mutex_);

@@ -4,24 +4,18 @@
 #include <vector>
 
 namespace tandem::service {
-namespace {
-
-constexpr auto kLately = std::chrono::seconds(30);
-
-}  // namespace
-
 void TokenPace::add(SteadyTime now, int64_t gap_us) {
   MutexLock lock(mutex_);
   gaps_[added_++ % kGapsMax] = {.at = now, .us = gap_us};
 }
 
-TokenPace::Figures TokenPace::figures(SteadyTime now) const {
+TokenPace::Figures TokenPace::figures(SteadyTime now, std::chrono::milliseconds within) const {
   std::vector<int64_t> lately;
   {
     MutexLock lock(mutex_);
     lately.reserve(std::min(added_, kGapsMax));
     for (size_t i = 0; i < std::min(added_, kGapsMax); ++i) {
-      if (now - gaps_[i].at <= kLately) lately.push_back(gaps_[i].us);
+      if (now - gaps_[i].at <= within) lately.push_back(gaps_[i].us);
     }
   }
   if (lately.empty()) return {};

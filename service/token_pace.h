@@ -20,8 +20,12 @@ class TokenPace {
     int64_t p99_us = 0;
   };
 
+  static constexpr std::chrono::seconds kLately{30};
+
   void add(SteadyTime now, int64_t gap_us) TANDEM_EXCLUDES(mutex_);
-  [[nodiscard]] Figures figures(SteadyTime now) const TANDEM_EXCLUDES(mutex_);
+  // Of the last `within`, at most half a minute.
+  [[nodiscard]] Figures figures(SteadyTime now, std::chrono::milliseconds within = kLately) const
+      TANDEM_EXCLUDES(mutex_);
 
  private:
   static constexpr size_t kGapsMax = 2048;

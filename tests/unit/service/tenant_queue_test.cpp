@@ -104,6 +104,24 @@ TEST_CASE("a passing limit: what runs stays, the queue shrinks, and the words di
   CHECK(desk.admit(1) == Verdict::full);
 }
 
+TEST_CASE("pacing: turns are held back, down to none, and the queue keeps its size") {
+  Desk desk(4, 8);
+  desk.queue.set_turns_max(0);
+  REQUIRE(desk.admit(3) == Verdict::admitted);
+  CHECK(desk.running.empty());
+  CHECK(desk.queue.figures().waiting[static_cast<size_t>(QueueClass::interactive)] == 3);
+  CHECK(desk.queue.slots() == 4);
+  desk.queue.set_turns_max(1);
+  for (const uint64_t turn : std::exchange(desk.ear->turns, {})) desk.running.insert(turn);
+  CHECK(desk.running.size() == 1);
+  CHECK(desk.admit(6) == Verdict::admitted);
+  CHECK(desk.admit(1) == Verdict::key_full);  // eight wait
+  desk.end_one(1'000'000);
+  CHECK(desk.running.size() == 1);
+  desk.queue.set_turns_max(ModelQueue::kNoLimit);
+  CHECK(desk.ear->turns.size() == 4);  // four slots and one ahead, and one of them runs
+}
+
 TEST_CASE("one key cannot fill the queue; what finds a slot does not count") {
   Desk desk(2, 8, 50);
   CHECK(desk.queue.key_max() == 4);

@@ -17,6 +17,17 @@ TEST_CASE("the pace is that of the last half minute") {
   CHECK(pace.figures(start + std::chrono::seconds(31)).gaps == 0);
 }
 
+TEST_CASE("the pace of less than half a minute") {
+  TokenPace pace;
+  const SteadyTime start{std::chrono::hours(1)};
+  pace.add(start, 500);
+  pace.add(start + std::chrono::seconds(6), 10);
+  const SteadyTime now = start + std::chrono::seconds(7);
+  CHECK(pace.figures(now).gaps == 2);
+  CHECK(pace.figures(now, std::chrono::seconds(5)).gaps == 1);
+  CHECK(pace.figures(now, std::chrono::seconds(5)).p95_us == 10);
+}
+
 TEST_CASE("old gaps make room for new ones") {
   TokenPace pace;
   const SteadyTime start{std::chrono::hours(1)};
