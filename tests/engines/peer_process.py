@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -17,6 +18,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
 TOOLS = {"llama-server": ROOT / "tools" / "peer_llama_server", "vllm": ROOT / "tools" / "peer_vllm"}
 START_S = {"llama-server": 120, "vllm": 300}
+
+
+def end_on_sigterm():
+    """For the main program: what it started is ended by its context managers, also when it is told to stop."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def find(engine):

@@ -21,6 +21,7 @@ TINY = peer_process.ROOT / "tests" / "models" / "tiny-hybrid-q8_0.gguf"
 
 
 def main():
+    peer_process.end_on_sigterm()
     parser = argparse.ArgumentParser()
     parser.add_argument("engine", choices=("llama-server", "vllm"))
     parser.add_argument("--model", type=pathlib.Path, default=TINY)

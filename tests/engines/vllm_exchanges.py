@@ -215,7 +215,7 @@ def exits(model):
             entries.append(process_entry("exit_port_taken", peer, 6, "Error|error|address"))
     with peer_process.Peer("vllm", model.parent / "missing", PLAIN) as peer:
         entries.append(process_entry("exit_no_model", peer, 6, "Error|error"))
-    # More cache than the machine has memory: it refuses by its own arithmetic.
+    # More cache than the machine has memory: it warns, is killed before it serves, or refuses by its own arithmetic.
     with peer_process.Peer("vllm", model, PLAIN, extra_environment={"VLLM_CPU_KVCACHE_SPACE": "4000"}) as peer:
         entries.append(process_entry("exit_out_of_memory", peer, 8, "Error|error|memory"))
     return [peer_process.redacted(entry, peer) for entry in entries]
