@@ -31,7 +31,7 @@ struct alignas(256) LeaseTenant {
   std::atomic<int64_t> actual_ns;     // of the last one
   std::atomic<int64_t> served_ns;     // device time, since it came
   std::atomic<int64_t> step_begun_ns;  // of a step that is under way; 0: none
-  std::atomic<int64_t> spare_ns;       // was written by earlier engines; nobody reads it
+  std::atomic<int64_t> quantum_ns;     // default model's: the longest unit that suits its clients; 0: not known
   std::atomic<int64_t> solo_step_ns;   // device time of its usual decode step; 0: not known
   // Counters, for people.
   std::atomic<int64_t> waits;       // acquired only after waiting

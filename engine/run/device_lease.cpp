@@ -37,7 +37,7 @@ Result<std::unique_ptr<DeviceLease>> DeviceLease::attach(const std::string& path
   Contender(platform, self).clear_own();
   for (std::atomic<int64_t>* figure :
        {&own.predicted_ns, &own.actual_ns, &own.served_ns, &own.step_begun_ns, &own.solo_step_ns,
-        &own.waits, &own.hand_overs, &own.broken, &own.bypassed, &own.overruns}) {
+        &own.quantum_ns, &own.waits, &own.hand_overs, &own.broken, &own.bypassed, &own.overruns}) {
     figure->store(0);
   }
   own.units.store(0);
@@ -63,8 +63,12 @@ policies::TurnRules DeviceLease::rules() const {
   policies::TurnRules rules;
   rules.floor_permille = std::clamp<int64_t>(read(page_->floor_permille), 0, kPermilleMax);
   const int64_t set = read(page_->quantum_ns);
-  rules.quantum_ns = set > 0 ? std::min(set, kQuantumMaxNs)
-                             : policies::turn_quantum(read(page_->tenants[kDefault].solo_step_ns));
+  const LeaseTenant& first = page_->tenants[kDefault];
+  const int64_t most = policies::turn_quantum(read(first.solo_step_ns));
+  const int64_t suits = read(first.quantum_ns);
+  rules.quantum_ns = set > 0     ? std::min(set, kQuantumMaxNs)
+                     : suits > 0 ? std::clamp(suits, policies::turn_quantum(1), most)
+                                 : most;
   return rules;
 }
 
@@ -149,7 +153,23 @@ void DeviceLease::end_step(bool usual) {
     const int64_t step = known == 0 ? step_device_ns_ : known + (step_device_ns_ - known) / 16;
     own().solo_step_ns.store(step, std::memory_order_relaxed);
   }
+  if (self_ == kDefault) follow_gaps(usual);
   begin_host_unit();
+}
+
+// From the end of one decode step to that of the next, which is what clients see between two tokens.
+void DeviceLease::follow_gaps(bool usual) {
+  using Beside = policies::QuantumDial::Beside;
+  const int64_t now = lease_now_ns();
+  const bool active = (platform_.glance() & lease_word::active(kOptional)) != 0;
+  if (usual && step_ended_ns_ > 0) {
+    const Beside beside = active != other_was_active_ ? Beside::mixed : active ? Beside::contended : Beside::alone;
+    dial_.see(now - step_ended_ns_, beside, rules().floor_permille);
+    own().quantum_ns.store(dial_.quantum_ns(policies::turn_quantum(read(own().solo_step_ns))),
+                           std::memory_order_relaxed);
+  }
+  step_ended_ns_ = usual ? now : 0;
+  other_was_active_ = active;
 }
 
 void DeviceLease::begin_host_unit() {
@@ -173,6 +193,7 @@ void DeviceLease::go_idle() {
   if (!std::exchange(held_, false)) return;
   CHECK(host_);
   host_ = false;
+  step_ended_ns_ = 0;
   charge();
   contender_.go_idle();
 }

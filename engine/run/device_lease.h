@@ -19,6 +19,7 @@
 #include "base/protocol.h"
 #include "base/result.h"
 #include "memory_budget/role.h"
+#include "policies/quantum_dial.h"
 #include "policies/turn.h"
 
 namespace tandem::engine {
@@ -61,6 +62,7 @@ class DeviceLease {
   [[nodiscard]] int turn(uint32_t word) const;
   void acquire();
   void charge();
+  void follow_gaps(bool usual);
   void begin_host_unit();
   void end_host_unit();
   void note_wait(int64_t wait_ns);
@@ -78,6 +80,9 @@ class DeviceLease {
   int64_t unit_begun_ns_ = 0;
   int64_t step_device_ns_ = 0;
   int64_t host_unit_ns_ = 0;  // usual
+  policies::QuantumDial dial_;       // the default model's
+  int64_t step_ended_ns_ = 0;        // of the decode step before; 0: none, or another kind
+  bool other_was_active_ = false;    // then
   int64_t wait_us_total_ = 0;
   std::array<int32_t, kWaitsKept> waits_us_{};  // of the last waits
   int64_t waits_noted_ = 0;

@@ -129,6 +129,21 @@ std::string memory_line(const Json& memory) {
   return out + steps + "\n";
 }
 
+// How the two share the device: the longest unit of the lease, or what pacing leaves of the optional model.
+std::string sharing_line(const Json& figures) {
+  std::string out;
+  for (const Json& model : array(figures, "models")) {
+    if (text(model, "role") != "default" || number(model, "lease_quantum_us") == 0) continue;
+    out += "lease: quantum " + ms(model, "lease_quantum_us") + " ms\n";
+  }
+  const Json* pacing = figures.find("pacing");
+  if (pacing == nullptr || !pacing->is_object()) return out;
+  out += "pacing of the optional model: stage " + text(*pacing, "stage");
+  if (number(*pacing, "stage") > 0) out += ", at most " + text(*pacing, "requests_max") + " requests";
+  if (number(*pacing, "prompt_tokens_max") > 0) out += ", prompts of " + text(*pacing, "prompt_tokens_max") + " tokens";
+  return out + "\n";
+}
+
 void draw(const std::string& screen) {
   std::string out = kHome;
   for (const char c : screen) {
@@ -178,7 +193,7 @@ Json top_figures(const Json& before, const Json& now, double seconds) {
   }
   Json out = Json::object();
   for (const char* field : {"version", "uptime_s", "ready", "draining", "active_answers", "streams_max",
-                            "incidents_open", "memory"}) {
+                            "incidents_open", "memory", "pacing"}) {
     const Json* value = now.find(field);
     out.set(field, value == nullptr ? Json() : *value);
   }
@@ -202,6 +217,7 @@ std::string top_text(const Json& figures) {
       out += text(model, "role") + ": " + message + "\n";
     }
   }
+  out += sharing_line(figures);
   return out + "\nTOKEN: time between tokens, p50/p95 of the last 30 s. LEASE: wait for the device, p50/p99. "
                "KV: used/cached/total.\n";
 }

@@ -134,6 +134,39 @@ TEST_CASE("device lease: nobody computes beside the loop's own work") {
   CHECK(ran);
 }
 
+TEST_CASE("device lease: the quantum is the rule's, else what suits the default model's clients, within bounds") {
+  const Board board;
+  const auto first = board.attach(budget::Role::default_model);
+  const auto second = board.attach(budget::Role::optional_model);
+  CHECK(second->unit_max_ns() == 300 * kUs);  // set by the configuration
+  board.page->quantum_ns.store(0);
+  CHECK(second->unit_max_ns() == 3000 * kUs);
+  board.page->tenants[0].solo_step_ns.store(10'000 * kUs);
+  CHECK(second->unit_max_ns() == 2000 * kUs);
+  board.page->tenants[0].quantum_ns.store(900 * kUs);
+  CHECK(second->unit_max_ns() == 900 * kUs);
+  board.page->tenants[0].quantum_ns.store(int64_t{1} << 60);  // of a page that an earlier engine wrote
+  CHECK(second->unit_max_ns() == 2000 * kUs);
+  board.page->tenants[0].quantum_ns.store(1);
+  CHECK(second->unit_max_ns() == 200 * kUs);
+}
+
+TEST_CASE("device lease: late tokens beside the neighbour make units shorter") {
+  const Board board;
+  board.page->quantum_ns.store(0);
+  const auto first = board.attach(budget::Role::default_model);
+  for (int step = 0; step < 70; ++step) run_step(*first, 1, 200 * kUs, 0);
+  const int64_t alone_ns = first->unit_max_ns();
+  board.page->word.fetch_or(lease_word::active(1));  // the neighbour has work, as far as can be seen
+  for (int step = 0; step < 70; ++step) run_step(*first, 1, 200 * kUs, 1500 * kUs);
+  CHECK(board.page->tenants[0].quantum_ns.load() > 0);
+  board.page->tenants[0].solo_step_ns.store(50'000 * kUs);
+  run_step(*first, 1, 200 * kUs, 0);
+  CHECK(first->unit_max_ns() == 3000 * kUs * 750 / 1000);
+  CHECK(alone_ns <= 3000 * kUs);
+  first->go_idle();
+}
+
 TEST_CASE("device lease: beside a busy default model the optional one gets its floor, in single units") {
   const Board board;
   std::atomic<bool> stop{false};

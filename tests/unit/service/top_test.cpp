@@ -41,6 +41,18 @@ TEST_CASE("rates are of the time between two answers") {
   CHECK(models[1].find("device_share")->is_null());
 }
 
+TEST_CASE("how the two share the device: the lease's quantum, or the stage of pacing") {
+  const auto shown = [](const char* now) { return top_text(top_figures(Json::object(), answer_of(now), 1.0)); };
+  const std::string leased = shown(R"({"models":[{"role":"default","name":"a","stats":{"lease_quantum_us":2400}}],"pacing":null})");
+  CHECK(leased.find("lease: quantum 2.4 ms") != std::string::npos);
+  CHECK(leased.find("pacing") == std::string::npos);
+  const std::string paced = shown(R"({"models":[],"pacing":{"stage":4,"requests_max":0,"prompt_tokens_max":128}})");
+  CHECK(paced.find("lease: ") == std::string::npos);
+  CHECK(paced.find("pacing of the optional model: stage 4, at most 0 requests, prompts of 128 tokens") != std::string::npos);
+  const std::string free = shown(R"({"models":[],"pacing":{"stage":0,"requests_max":null,"prompt_tokens_max":null}})");
+  CHECK(free.find("stage 0\n") != std::string::npos);
+}
+
 TEST_CASE("without a lease the time in steps says how busy an engine is") {
   const Json before = answer_of(R"({"models":[{"name":"a","instance":"1","stats":{"step_us_total":0,"lease_units":0}}]})");
   const Json now = answer_of(R"({"models":[{"name":"a","instance":"1","stats":{"step_us_total":500000,"lease_units":0}}]})");
