@@ -65,10 +65,18 @@ class Request:
         return "rejected" if 400 <= self.status < 500 else "failed" if self.status else "cut"
 
 
+class TraceError(Exception):
+    """The file is no trace at all."""
+
+
 def read_rows(text):
+    text = "\n".join(line for line in text.lstrip("\ufeff").splitlines() if not line.lstrip().startswith("#"))
     start = text.lstrip()[:1]
     if start == "[":
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise TraceError(f"no JSON array: {error}") from error
     if start == "{" or not start:
         rows = []
         for line in text.splitlines():
@@ -77,7 +85,7 @@ def read_rows(text):
             except ValueError:
                 rows.append("unreadable")
         return [row for row in rows if row is not None]
-    return list(csv.DictReader(text.splitlines()))
+    return list(csv.DictReader([line for line in text.splitlines() if line.strip()], skipinitialspace=True))
 
 
 def field(row, name):
@@ -125,6 +133,8 @@ def read_trace(text):
         key = field(row, "key")
         requests.append(Request(at, str(field(row, "model") or "default"), "" if key is None else str(key), prompt,
                                 answer))
+    if not requests:
+        raise TraceError(f"holds no request; {odd or 'it is empty'}")
     requests.sort(key=lambda request: request.at)
     for request in reversed(requests):
         request.at -= requests[0].at
@@ -219,15 +229,18 @@ async def run(service, keys, requests, options, samples):
     return time.monotonic() - began
 
 
-def replay(service, options):
+def load_trace(options):
     with open(options.trace, encoding="utf-8", errors="replace") as file:
-        requests, odd = read_trace(file.read())
+        return read_trace(file.read())
+
+
+def replay(service, options, requests, odd):
     keys = {}
     for name in dict.fromkeys(request.key for request in requests):
         made = service.ctl("key", "add", f"trace-{len(keys)}", "--scope", "inference", "--json")
         keys[name] = json.loads(made)["key"]
     samples = []
-    seconds = asyncio.run(run(service, keys, requests, options, samples)) if requests else 0.0
+    seconds = asyncio.run(run(service, keys, requests, options, samples))
     return make_report(requests, odd, samples, seconds, books(service), options)
 
 
@@ -333,7 +346,9 @@ def device_shares(samples):
     total = sum(served.values())
     last = samples[-1]["default"] if samples else {}
     return {"both_busy_s": round(total / 1e6, 2), "optional_share": served["optional"] / total if total else None,
-            "default_wait_p99_us": last.get("lease_wait_p99_us"), "quantum_us": last.get("lease_quantum_us"),
+            "default_wait_p99_us": last.get("lease_wait_p99_us"),
+            # It follows the default model's clients: the waits are of the longest one.
+            "quantum_us": max((sample["default"].get("lease_quantum_us", 0) for sample in samples), default=0),
             "overruns": [samples[-1][role].get("lease_overruns", 0) for role in served] if samples else []}
 
 
