@@ -16,6 +16,7 @@ constexpr int64_t kDraftMax = 64;
 // of a scored prompt wants logits in every row.
 constexpr int64_t kBlockTokens = 32;
 constexpr int64_t kFloatBytes = 4;
+constexpr int64_t kWholeKvStep = int64_t{1} << 20;
 // Two buffers of the weights' loader, which reads past the page cache.
 constexpr int64_t kLoadBuffers = int64_t{16} << 20;
 
@@ -42,9 +43,22 @@ bool drafts(const ModelShape& shape, const ModelSettings& settings) {
   return shape.draft_blocks > 0 && settings.draft_tokens > 0;
 }
 
+// Of an engine that takes its budget as it is.
+void plan_whole_kv(const ModelSettings& settings, ModelPlan& plan) {
+  plan.kv_page_bytes = kWholeKvStep;
+  plan.kv_useful_bytes = settings.kv_bytes;
+  plan.kv_parts = {{"kv_full", settings.kv_bytes}};
+  if (settings.kv_bytes > 0) return;
+  plan.problem = "without a KV budget the engine takes a share of the whole box";
+}
+
 // The KV budget: windows of the sliding layers for all slots, the rest in pages of the full layers
 // (and of the draft blocks, which keep every token as well).
 Result<void> plan_kv(const ModelShape& shape, const ModelSettings& settings, ModelPlan& plan) {
+  if (shape.foreign.has_value() && shape.foreign->whole_cache) {
+    plan_whole_kv(settings, plan);
+    return {};
+  }
   const int64_t context = std::min(settings.context_tokens, shape.context_tokens);
   const int64_t draft = drafts(shape, settings) ? shape.draft_bytes_per_token : 0;
   const int64_t full = shape.full_bytes_per_token;
@@ -64,7 +78,9 @@ Result<void> plan_kv(const ModelShape& shape, const ModelSettings& settings, Mod
       plan.kv_fixed_bytes,
       capped_product(capped_product(pages_of(context), plan.kv_page_bytes), settings.slots));
 
-  const int64_t budget = settings.kv_bytes > 0 ? settings.kv_bytes : plan.kv_useful_bytes;
+  int64_t budget = settings.kv_bytes > 0 ? settings.kv_bytes : plan.kv_useful_bytes;
+  // It gives no slot more than its context.
+  if (shape.foreign.has_value()) budget = std::min(budget, plan.kv_useful_bytes);
   if (budget < plan.kv_least_bytes()) {
     plan.problem = "a KV budget of " + std::to_string(budget) + " bytes cannot serve: " +
                    std::to_string(settings.slots) + " slots need " +
@@ -89,6 +105,7 @@ int64_t draft_bytes(const ModelShape& shape, const ModelSettings& settings) {
 }
 
 int64_t workspace_bytes(const ModelShape& shape, const ModelSettings& settings) {
+  if (shape.foreign.has_value() && shape.foreign->workspace_bytes > 0) return shape.foreign->workspace_bytes;
   if (shape.engine.has_value()) return shape.engine->workspace_bytes;
   const int64_t rows = std::max(settings.batch_tokens, settings.slots + kBlockTokens);
   const int64_t logit_rows = settings.slots + kBlockTokens;
@@ -174,6 +191,9 @@ Result<ModelPlan> plan_model(const ModelShape& shape, const ModelSettings& setti
   TRY(check_terms(plan.terms));
   for (const PlanTerm& term : plan.terms) plan.steady_bytes = capped_sum(plan.steady_bytes, term.bytes);
   plan.load_peak_bytes = shape.weight_bytes + plan.term("tokenizer") + host + kLoadBuffers;
+  if (shape.foreign.has_value()) {
+    plan.load_peak_bytes = std::max(plan.load_peak_bytes, shape.foreign->load_peak_bytes);
+  }
   plan.post_load_peak_bytes = plan.steady_bytes;
   TRY(check_terms({{"steady", plan.steady_bytes}, {"load_peak", plan.load_peak_bytes}}));
   return plan;

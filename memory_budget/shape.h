@@ -47,6 +47,14 @@ struct EngineFigures {
   int64_t mask_bytes = 0;
 };
 
+// Of an engine of others (docs/engines.md): what no formula of ours gives. 0: as the formulas.
+struct ForeignFigures {
+  std::string engine;        // "vllm"
+  bool whole_cache = false;  // it takes its KV budget in one piece, whatever the layers are
+  int64_t workspace_bytes = 0;
+  int64_t load_peak_bytes = 0;
+};
+
 struct ModelShape {
   std::string architecture;
   std::string name;
@@ -77,6 +85,7 @@ struct ModelShape {
   int64_t merge_text_bytes = 0;
 
   std::optional<EngineFigures> engine;
+  std::optional<ForeignFigures> foreign;
   std::string engine_why;  // why our engine cannot run the file; empty when it can
 
   [[nodiscard]] int64_t count(LayerKind kind) const;

@@ -198,7 +198,7 @@ Result<BoxFacts> BudgetKeeper::facts() const {
   TRY_ASSIGN(out.host, parts_.host());
   for (const Role role : {Role::default_model, Role::optional_model}) {
     const ModelConfig* config = config_of(role);
-    if (config == nullptr) continue;
+    if (config == nullptr || !is_planned(*config)) continue;
     ModelConfig now = *config;
     put_budget(state(role).values, now);
     BoxModelFacts model = model_facts(role, now);
@@ -295,8 +295,9 @@ Result<BudgetKeeper::Applied> BudgetKeeper::apply(Role role, BudgetRecord& recor
   }
   bool live = false;
   std::string pending;
+  const bool at_start_only = config_of(role)->is_foreign();
   record.how = !moves ? "live" : ready ? "restart" : "next_load";
-  if (moves && ready) {
+  if (moves && ready && !at_start_only) {
     say("changes the running engine");
     const auto resized = parts_.target.resize(role, engine_budget(before, after, exchange.kv_before,
                                                                   exchange.kv_after));
@@ -338,6 +339,9 @@ Result<Json> BudgetKeeper::carry_out(const BudgetOrder& order) {
     TRY_ASSIGN(Planned planned, plan_change(role, record));
     exchange = planned.exchange;
     record.text = planned.text;
+    if (config_of(role)->is_foreign()) {
+      record.text += "; by an ordered restart, since " + config_of(role)->engine + " takes its budgets at its start only";
+    }
     fits = exchange.fits;
     const bool as_is = fits || exchange.gives_back();
     const std::string frozen = exchange.gives_back() ? "" : parts_.frozen();
@@ -368,7 +372,13 @@ Result<Json> BudgetKeeper::carry_out(const BudgetOrder& order) {
     say("restarts the model in order");
     const auto restarted = parts_.target.restart(role);
     out.set("restart_error", restarted.ok() ? Json() : Json(restarted.error().message));
-    if (!restarted.ok()) return out;
+    if (!restarted.ok()) {
+      // An engine of others that does not come up with these may never do so.
+      const bool back = config_of(role)->is_foreign() && !record.forced && !parts_.target.closing();
+      out.set("rolled_back", back);
+      if (back) TRY(take_back(role, record, exchange, "the model did not come back with it: " + restarted.error().message, out));
+      return out;
+    }
   }
   if (how != "next_load") TRY(check_neighbour(role, record, exchange, out));
   return out;
@@ -383,18 +393,29 @@ Result<void> BudgetKeeper::check_neighbour(Role role, const BudgetRecord& made,
   if (loss.empty()) return {};
   log::warning("budget of model " + made.model + ": " + loss);
   if (made.forced) return {};  // somebody wanted it against advice
+  out.set("rolled_back", true);
+  return take_back(role, made, exchange, loss, out);
+}
+
+Result<void> BudgetKeeper::take_back(Role role, const BudgetRecord& made, const budget::KvExchange& exchange,
+                                     const std::string& why, Json& out) {
+  say("takes the change back");
   BudgetRecord back = made;
   back.id = 0;
   back.at_unix_s = parts_.clock.unix_seconds();
   std::swap(back.before, back.after);
   back.act = BudgetAct::undo;
   back.undoes = made.id;
-  back.text = "taken back: " + loss;
+  back.text = "taken back: " + why;
   budget::KvExchange reverse = exchange;
   std::swap(reverse.kv_before, reverse.kv_after);
   TRY_ASSIGN(const Applied applied, apply(role, back, reverse));
-  if (applied.how == "restart") TRY(parts_.target.restart(role));
-  out.set("rolled_back", true).set("applied", false).set("why", back.text);
+  log::warning("budget of model " + made.model + ": " + back.text);
+  out.set("applied", false).set("why", back.text);
+  // Also one that is off or waits just now: it is to come back as it was.
+  if (applied.how == "live") return {};
+  const auto restarted = parts_.target.restart(role);
+  if (!restarted.ok()) out.set("restart_error", restarted.error().message);
   return {};
 }
 

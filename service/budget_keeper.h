@@ -68,6 +68,8 @@ class BudgetTarget {
   virtual Result<std::string> resize(Role role, const EngineBudget& budget) = 0;
   // Admission from now on, the engine from its next start on.
   virtual void use(Role role, const ModelBudget& budget) = 0;
+  // Everything ends now: what does not come back is nobody's fault.
+  [[nodiscard]] virtual bool closing() const { return false; }
   // In order; returns when the model is ready again. Error: unavailable, why it is not.
   virtual Result<void> restart(Role role) = 0;
 };
@@ -156,7 +158,10 @@ class BudgetKeeper {
   [[nodiscard]] BoxFacts facts_with(Role role, const ModelBudget& budget, BoxFacts facts) const;
   Result<BudgetRecord> wanted(const BudgetOrder& order) const;
   Result<Planned> plan_change(Role role, const BudgetRecord& record) const;
-  // Takes a change back that the default model pays for; what `out` says of it.
+  // Undoes it and starts the model as before; what `out` says of it.
+  Result<void> take_back(Role role, const BudgetRecord& made, const budget::KvExchange& exchange,
+                         const std::string& why, Json& out);
+  // Takes a change back that the default model pays for.
   Result<void> check_neighbour(Role role, const BudgetRecord& made, const budget::KvExchange& exchange,
                                Json& out);
   Result<Applied> apply(Role role, BudgetRecord& record, const budget::KvExchange& exchange);

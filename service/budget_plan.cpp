@@ -6,6 +6,8 @@
 
 #include "memory_budget/levels.h"
 #include "memory_budget/probe.h"
+#include "service/foreign_command.h"
+#include "service/foreign_plan.h"
 #include "service/memory_floors.h"
 
 namespace tandem::service {
@@ -24,6 +26,39 @@ Result<std::string> text_of(const Json& json, const char* name) {
   const Json* value = json.find(name);
   if (value == nullptr || !value->is_string()) return broken(name);
   return value->as_string();
+}
+
+Result<std::optional<ForeignTerms>> read_foreign(const Json& json) {
+  const Json* foreign = json.find("foreign");
+  if (foreign == nullptr || foreign->is_null()) return std::optional<ForeignTerms>();
+  if (!foreign->is_object()) return broken("foreign");
+  ForeignTerms out;
+  TRY_ASSIGN(out.engine, text_of(*foreign, "engine"));
+  TRY_ASSIGN(out.repository, text_of(*foreign, "repository"));
+  TRY_ASSIGN(out.weights_bytes, integer_of(*foreign, "weights"));
+  TRY_ASSIGN(out.workspace_bytes, integer_of(*foreign, "workspace"));
+  TRY_ASSIGN(out.load_peak_bytes, integer_of(*foreign, "load_peak"));
+  TRY_ASSIGN(out.cache_permille, integer_of(*foreign, "cache_permille"));
+  return std::optional<ForeignTerms>(std::move(out));
+}
+
+Json foreign_json(const ForeignTerms& foreign) {
+  return Json::object({{"engine", foreign.engine},
+                       {"repository", foreign.repository},
+                       {"weights", foreign.weights_bytes},
+                       {"workspace", foreign.workspace_bytes},
+                       {"load_peak", foreign.load_peak_bytes},
+                       {"cache_permille", foreign.cache_permille}});
+}
+
+std::optional<ForeignTerms> foreign_terms(const ModelConfig& config) {
+  if (!config.is_foreign()) return std::nullopt;
+  return ForeignTerms{.engine = config.engine,
+                      .repository = config.repository,
+                      .weights_bytes = config.weights_bytes,
+                      .workspace_bytes = config.workspace_bytes,
+                      .load_peak_bytes = config.load_peak_bytes,
+                      .cache_permille = cache_permille(config)};
 }
 
 Result<BoxModelFacts> read_model_facts(const Json& json) {
@@ -47,6 +82,7 @@ Result<BoxModelFacts> read_model_facts(const Json& json) {
   TRY_ASSIGN(out.settings.checkpoint_bytes, integer_of(json, "checkpoints"));
   TRY_ASSIGN(out.threads, integer_of(json, "threads"));
   TRY_ASSIGN(out.held_bytes, integer_of(json, "held"));
+  TRY_ASSIGN(out.foreign, read_foreign(json));
   return out;
 }
 
@@ -63,8 +99,11 @@ BoxModelFacts model_facts(budget::Role role, const ModelConfig& config) {
                        .batch_tokens = config.batch_tokens,
                        .prefix_cache = config.prefix_cache != "off",
                        .checkpoint_bytes = config.checkpoint_bytes},
-          .threads = config.threads};
+          .threads = config.threads,
+          .foreign = foreign_terms(config)};
 }
+
+bool is_planned(const ModelConfig& config) { return !config.is_remote(); }
 
 Result<budget::HostFacts> read_host_facts(const MemoryConfig& config) {
   budget::Meminfo here;
@@ -91,19 +130,9 @@ int64_t held_bytes(int64_t pid) {
 Result<budget::BoxInput> describe_box(const BoxFacts& facts, const Describer& describe) {
   budget::BoxInput input{.host = facts.host, .models = {}};
   for (const BoxModelFacts& model : facts.models) {
-    TRY_ASSIGN(const Json described, describe({.engine = facts.engine,
-                                               .file = model.file,
-                                               .slots = model.settings.slots,
-                                               .context_tokens = model.settings.context_tokens,
-                                               .batch_tokens = model.settings.batch_tokens,
-                                               .threads = model.threads}));
-    auto shape = budget::read_shape(described);
-    if (!shape.ok()) {
-      return make_error(shape.error().code, model.file + ": " + shape.error().message,
-                        shape.error().path);
-    }
+    TRY_ASSIGN(budget::ModelShape shape, shape_of(model, facts.engine, describe));
     input.models.push_back({.role = model.role,
-                            .shape = std::move(shape).value(),
+                            .shape = std::move(shape),
                             .settings = model.settings,
                             .held_bytes = model.held_bytes});
   }
@@ -124,7 +153,8 @@ Json box_facts_json(const BoxFacts& facts) {
                                    {"prefix_cache", model.settings.prefix_cache ? 1 : 0},
                                    {"checkpoints", model.settings.checkpoint_bytes},
                                    {"threads", model.threads},
-                                   {"held", model.held_bytes}}));
+                                   {"held", model.held_bytes},
+                                   {"foreign", model.foreign.has_value() ? foreign_json(*model.foreign) : Json()}}));
   }
   return Json::object({{"engine", facts.engine},
                        {"host", Json::object({{"total", facts.host.total_bytes},

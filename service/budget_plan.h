@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,16 @@
 
 namespace tandem::service {
 
+// Of an engine of others; bytes are 0 where nothing is configured.
+struct ForeignTerms {
+  std::string engine;
+  std::string repository;
+  int64_t weights_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t load_peak_bytes = 0;
+  int64_t cache_permille = 1000;  // of 16 bits a value
+};
+
 struct BoxModelFacts {
   budget::Role role = budget::Role::default_model;
   std::string name;
@@ -30,6 +41,7 @@ struct BoxModelFacts {
   // Of the pool, by the model's processes: anonymous and shared memory. Mapped weights are no part of it,
   // since MemAvailable counts them as available still.
   int64_t held_bytes = 0;
+  std::optional<ForeignTerms> foreign = std::nullopt;
 };
 
 struct BoxFacts {
@@ -41,6 +53,9 @@ struct BoxFacts {
 using Describer = std::function<Result<Json>(const DescribeQuestion&)>;
 
 BoxModelFacts model_facts(budget::Role role, const ModelConfig& config);
+
+// What its engine needs memory for is on this box.
+bool is_planned(const ModelConfig& config);
 
 // Of this host, now: total, MemAvailable (swap counts as nothing) and the performance floor, as
 // configured or of a host of this size. Error: invalid_argument (floors out of order).

@@ -23,6 +23,7 @@ class SupervisorBudgets final : public BudgetTarget {
   std::string heavy_work_under_way() override;
   Result<std::string> resize(Role role, const EngineBudget& budget) override;
   void use(Role role, const ModelBudget& budget) override;
+  [[nodiscard]] bool closing() const override { return supervisor_.draining(); }
   Result<void> restart(Role role) override;
 
  private:

@@ -55,6 +55,7 @@ struct LimitsConfig {
 struct EnginesConfig {
   std::string launcher = "child";
   std::string binary;
+  std::string relay;
   std::string systemctl = "systemctl";
   bool outlive = false;
   Duration hello_deadline = std::chrono::seconds(10);

@@ -78,8 +78,13 @@ void check_relations(Config& config, const std::string& base_dir, const AddProbl
     problem("queue.key_weights", weights.error().message);
   }
   check_names(config, problem);
-  check_engine(config.default_model, "model.default", problem);
-  if (config.optional_model.has_value()) check_engine(*config.optional_model, "model.optional", problem);
+  const auto check_model = [&](const ModelConfig& model, const std::string& prefix) {
+    check_engine(model, prefix, problem);
+    if (model.start_deadline <= config.engines.load_deadline) return;
+    problem(prefix + ".start_deadline", "is longer than engines.load_deadline, which ends every start");
+  };
+  check_model(config.default_model, "model.default");
+  if (config.optional_model.has_value()) check_model(*config.optional_model, "model.optional");
 }
 
 }  // namespace tandem::service

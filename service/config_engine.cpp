@@ -92,6 +92,9 @@ void check_remote(const ModelConfig& model, const std::string& prefix, const Add
   if (model.urls.empty()) {
     return problem(prefix + ".urls", "is required: where the servers of engine \"remote\" are");
   }
+  if (model.prompts == "raw") {
+    problem(prefix + ".prompts", "cannot be \"raw\" with engine \"remote\": its template and tokens are not known");
+  }
   for (const std::string& text : model.urls) {
     const auto url = parse_base_url(text);
     if (!url.ok() || url->loopback || !model.allow_keys.empty() || !model.allow_classes.empty()) continue;

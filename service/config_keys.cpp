@@ -110,6 +110,8 @@ std::span<const ConfigKey<EnginesConfig>> engines_keys() {
        "child: a detached process; systemd: the unit tandem-engine@default (or @optional)", 0, 0,
        kLaunchers},
       {"binary", &E::binary, path, "the tandem-engine program; empty: the one beside tandemd"},
+      {"relay", &E::relay, path,
+       "the tandem-relay program, which stands in front of engines of others; empty: the one beside tandemd"},
       {"systemctl", &E::systemctl, text, "program that the systemd launcher calls"},
       {"outlive", &E::outlive, boolean,
        "true: engines keep running when tandemd is stopped, and are adopted by the next one"},

@@ -65,6 +65,9 @@ std::span<const ConfigKey<ModelConfig>> model_keys();
 // Of an environment: whether its value must not be shown.
 bool is_secret_name(std::string_view name);
 
+// One value as the file would have it.
+std::string key_text(const ConfigKey<ModelConfig>& key, const ModelConfig& model);
+
 // "64KiB", "90s": the largest unit that divides the value.
 std::string bytes_text(int64_t bytes);
 std::string duration_text(Duration duration);

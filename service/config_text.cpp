@@ -168,6 +168,8 @@ void append_table(std::string& out, std::string_view title,
 
 }  // namespace
 
+std::string key_text(const ConfigKey<ModelConfig>& key, const ModelConfig& model) { return value_text(key, model); }
+
 std::string config_to_toml(const Config& config) {
   std::string out;
   append_section(out, "server", server_keys(), config.server);

@@ -1,7 +1,6 @@
 #include "service/engine_slot.h"
 
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,10 +8,8 @@
 #include <iterator>
 
 #include "base/check.h"
-#include "base/lease/page.h"
 #include "base/log.h"
 #include "base/utf8.h"
-#include "service/sha256.h"
 
 namespace tandem::service {
 namespace {
@@ -43,42 +40,7 @@ void set_oom_score(pid_t pid, budget::Role role) {
   if (!file) log::warning("oom_score_adj of process " + std::to_string(pid) + " cannot be set");
 }
 
-std::vector<std::string> model_arguments(const SlotOptions& options) {
-  const ModelConfig& model = options.model;
-  std::vector<std::string> out{"--model", model.file, "--name", model.name};
-  const auto add = [&](const char* flag, int64_t value) {
-    out.emplace_back(flag);
-    out.push_back(std::to_string(value));
-  };
-  add("--context", model.context_tokens);
-  add("--slots", model.slots);
-  if (model.kv_bytes > 0) add("--kv", model.kv_bytes);
-  add("--prefix-cache", model.prefix_cache == "off" ? 0 : 1);
-  if (model.checkpoint_bytes > 0) add("--checkpoints", model.checkpoint_bytes);
-  add("--threads", model.threads);
-  add("--batch-tokens", model.batch_tokens);
-  // The gateway refuses first, with its Retry-After; the engine's own bound must not come before.
-  add("--queue", std::min<int64_t>(model.queue_max + model.slots, 1 << 16));
-  if (model.memory_limit_bytes > 0) add("--memory-limit", model.memory_limit_bytes);
-  out.insert(out.end(), {"--load", model.load});
-  add("--commit", model.commit ? 1 : 0);
-  return out;
-}
-
 }  // namespace
-
-std::string engine_config_hash(const SlotOptions& options) {
-  std::string identity;
-  SlotOptions fixed = options;
-  put_budget({}, fixed.model);
-  for (const std::string& argument : model_arguments(fixed)) identity += argument + '\0';
-  struct stat status{};
-  if (::stat(options.model.file.c_str(), &status) == 0) {
-    identity += std::to_string(status.st_size) + ' ' + std::to_string(status.st_mtim.tv_sec) + '.' +
-                std::to_string(status.st_mtim.tv_nsec);
-  }
-  return sha256_hex(identity).substr(0, 32);
-}
 
 EngineSlot::EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, Prober& prober,
                        const Clock& clock)
@@ -89,32 +51,6 @@ EngineSlot::EngineSlot(SlotOptions options, Tenant& tenant, Launcher& launcher, 
       prober_(prober),
       clock_(clock) {
   tenant_.set_status(status_);
-}
-
-std::string EngineSlot::path(const char* ending) const {
-  return options_.run_dir + "/engine-" + budget::role_name(options_.role) + ending;
-}
-
-std::vector<std::string> EngineSlot::arguments(const budget::Profile& profile) const {
-  SlotOptions options = options_;
-  if (profile.slots > 0) {  // else: as configured
-    options.model.slots = profile.slots;
-    options.model.kv_bytes = profile.kv_bytes;
-  }
-  std::vector<std::string> out = model_arguments(options);
-  const auto drain_s =
-      std::chrono::ceil<std::chrono::seconds>(options_.engines.stop_deadline).count();
-  for (const std::string& argument :
-       {std::string("--socket"), path(".sock"), std::string("--config-hash"), config_hash_,
-        std::string("--drain-timeout"), std::to_string(drain_s), std::string("--log-level"),
-        options_.log_level}) {
-    out.push_back(argument);
-  }
-  if (!options_.lease_id.empty()) {
-    out.insert(out.end(), {"--lease", lease_page_path(options_.run_dir), "--role",
-                           budget::role_name(options_.role)});
-  }
-  return out;
 }
 
 void EngineSlot::log_line(const std::string& text, bool warning) const {
@@ -198,9 +134,14 @@ void EngineSlot::launch(const budget::Profile& profile) {
   if (profile.slots > 0) record_.fallback = profile;
   group_ = {};
   enter(Phase::connecting, "starts", clock_.now() + options_.engines.hello_deadline);
+  auto start = prepare_start(options_, profile, config_hash_);
+  if (!start.ok()) {
+    const bool hopeless = start.error().code == Errc::invalid_argument;  // it is the configuration's fault
+    return report({.why = start.error().message, .permanent = hopeless});
+  }
   auto process = launcher_.launch({.instance = budget::role_name(options_.role),
-                                   .binary = options_.engines.binary,
-                                   .arguments = arguments(profile),
+                                   .binary = std::move(start->binary),
+                                   .arguments = std::move(start->arguments),
                                    .run_dir = options_.run_dir,
                                    .log_path = path(".log")});
   if (!process.ok()) return report({.why = process.error().message});
@@ -455,6 +396,7 @@ ModelBudget EngineSlot::budget() const {
 // Whoever changes a running engine's budget has told it so: the fallback holds no longer.
 void EngineSlot::set_budget(const ModelBudget& budget) {
   put_budget(budget, options_.model);
+  if (options_.model.is_foreign()) config_hash_ = engine_config_hash(options_);
   if (!record_.fallback.has_value()) return;
   record_.fallback.reset();
   if (process_.valid()) save_record();

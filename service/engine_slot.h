@@ -20,21 +20,12 @@
 #include "service/budget.h"
 #include "service/config.h"
 #include "service/engine_record.h"
+#include "service/engine_start.h"
 #include "service/launcher.h"
 #include "service/process_group.h"
 #include "service/tenant.h"
 
 namespace tandem::service {
-
-struct SlotOptions {
-  ModelConfig model;
-  EnginesConfig engines;  // binary is filled in
-  SanitizerConfig sanitizer;
-  budget::Role role = budget::Role::default_model;
-  std::string run_dir;
-  std::string log_level;
-  std::string lease_id;  // of the lease page in run_dir; empty: engines run without one
-};
 
 // Asks a loaded engine what its chat template accepts, on a thread of its own; its answer comes back
 // as on_probed().
@@ -113,8 +104,7 @@ class EngineSlot {
  private:
   enum class Phase : uint8_t { none, connecting, greeting, loading, probing, ready, lost, leaving };
 
-  [[nodiscard]] std::string path(const char* ending) const;
-  [[nodiscard]] std::vector<std::string> arguments(const budget::Profile& profile) const;
+  [[nodiscard]] std::string path(const char* ending) const { return engine_path(options_, ending); }
 
   bool adopt_by_socket();
   bool adopt_by_record();
@@ -128,7 +118,7 @@ class EngineSlot {
   void log_line(const std::string& text, bool warning = false) const;
 
   SlotOptions options_;  // only the budgets of the model change
-  const std::string config_hash_;
+  std::string config_hash_;  // of an engine of others it follows its budgets
   Tenant& tenant_;
   Launcher& launcher_;
   Prober& prober_;
@@ -152,9 +142,5 @@ class EngineSlot {
   EngineRecord record_;
   ModelStatus status_;
 };
-
-// Identity of what an engine is started with: flags, and size and time of its file. Not its budgets:
-// they change while it runs, and an adopted engine is told what they are.
-std::string engine_config_hash(const SlotOptions& options);
 
 }  // namespace tandem::service

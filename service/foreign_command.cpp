@@ -45,6 +45,8 @@ std::string type_of(const ModelConfig& model, const std::vector<std::string_view
   return flag_value(model.arguments, flags).value_or("f16");
 }
 
+const char* on_off(bool value) { return value ? "on" : "off"; }
+
 class CommandLine {
  public:
   CommandLine(const ModelConfig& model, std::vector<std::string> start)
@@ -134,11 +136,10 @@ Result<EngineCommand> llama_command(const CommandInput& input) {
     out.environment.emplace("LLAMA_ARG_DIO", "1");
   }
   if (model.prefix_cache == "off") out.environment.emplace("LLAMA_ARG_NO_CACHE_PROMPT", "1");
-  out.expected.set("slots", model.slots)
-      .set("context_tokens", context.shared ? context.tokens : model.context_tokens)
-      .set("kv_type_k", type_of(model, kTypeOfKeys))
-      .set("kv_type_v", type_of(model, kTypeOfValues))
-      .set("prefix_cache", model.prefix_cache != "off");
+  out.expected = {{"slots", std::to_string(model.slots)},
+                  {"context_tokens", std::to_string(context.shared ? context.tokens : model.context_tokens)},
+                  {"kv_type", type_of(model, kTypeOfKeys)},
+                  {"prefix_cache", on_off(model.prefix_cache != "off")}};
   return out;
 }
 
@@ -171,17 +172,16 @@ EngineCommand vllm_command(const CommandInput& input) {
                      {"DO_NOT_TRACK", "1"},
                      {"HF_HUB_DISABLE_TELEMETRY", "1"}};
   if (model.repository.starts_with('/')) out.environment.emplace("HF_HUB_OFFLINE", "1");
-  out.expected.set("slots", model.slots)
-      .set("context_tokens", model.context_tokens)
-      .set("kv_bytes", model.kv_bytes)
-      .set("kv_type", flag_value(model.arguments, {"--kv-cache-dtype"}).value_or("auto"))
-      .set("prefix_cache", model.prefix_cache != "off")
-      .set("speculation", has_flag(model.arguments, {"--speculative-config", "-sc"}));
-  for (const auto& [name, flags] : {std::pair<const char*, std::vector<std::string_view>>
-                                        {"attention_backend", {"--attention-backend"}},
-                                    {"tool_parser", {"--tool-call-parser"}},
-                                    {"reasoning_parser", {"--reasoning-parser"}}}) {
-    if (const auto value = flag_value(model.arguments, flags); value.has_value()) out.expected.set(name, *value);
+  out.expected = {{"slots", std::to_string(model.slots)},
+                  {"context_tokens", std::to_string(model.context_tokens)},
+                  {"kv_bytes", std::to_string(model.kv_bytes)},
+                  {"kv_type", flag_value(model.arguments, {"--kv-cache-dtype"}).value_or("auto")},
+                  {"prefix_cache", on_off(model.prefix_cache != "off")}};
+  if (has_flag(model.arguments, {"--speculative-config", "-sc"})) out.expected["speculation"] = "on";
+  for (const auto& [name, flag] : {std::pair{"attention_backend", "--attention-backend"},
+                                   std::pair{"tool_parser", "--tool-call-parser"},
+                                   std::pair{"reasoning_parser", "--reasoning-parser"}}) {
+    if (auto value = flag_value(model.arguments, {flag}); value.has_value()) out.expected[name] = std::move(*value);
   }
   return out;
 }

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
 #include "service/config.h"
 
@@ -40,7 +39,7 @@ struct EngineCommand {
   std::vector<std::string> command;  // empty: nothing is started
   ConfigTable environment;           // beside tandemd's own
   std::vector<std::string> urls;
-  Json expected = Json::object();    // name -> value, as docs/engines.md lists them
+  ConfigTable expected;              // name -> value, as base/relay_spec.h lists them
 };
 Result<EngineCommand> engine_command(const CommandInput& input);
 

@@ -1,5 +1,7 @@
 #include "service/generation.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace tandem::service {
@@ -16,6 +18,16 @@ const char* model_state_name(ModelState state) noexcept {
     case ModelState::failed: return "failed";
   }
   CHECK_MSG(false, "model state out of range");
+}
+
+bool may_use(const ModelInfo& model, std::string_view key_id, policies::QueueClass queue_class) {
+  if (!model.leaves_machine) return true;
+  const auto& keys = model.allow_keys;
+  const auto& classes = model.allow_classes;
+  if (std::find(classes.begin(), classes.end(), policies::queue_class_name(queue_class)) != classes.end()) return true;
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& allowed) {
+    return allowed == "*" || (!key_id.empty() && allowed == key_id);
+  });
 }
 
 }  // namespace tandem::service

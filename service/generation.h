@@ -53,7 +53,14 @@ struct ModelInfo {  // from the configuration: never changes
   Role role = Role::default_model;
   std::vector<std::string> aliases;
   int64_t queue_max = 0;
+  // Its servers are others' and requests leave this machine: whose may (docs/engines.md).
+  bool leaves_machine = false;
+  std::vector<std::string> allow_keys = {};
+  std::vector<std::string> allow_classes = {};
 };
+
+// Whether a request of this key and class may go to the model: all may where it does not leave the machine.
+bool may_use(const ModelInfo& model, std::string_view key_id, policies::QueueClass queue_class);
 
 struct ModelStatus {
   ModelState state = ModelState::stopped;

@@ -21,6 +21,10 @@ constexpr int64_t kPrefillShare = 16;
 // Growth below this is no news worth a write.
 constexpr int64_t kNewsBytes = int64_t{1} << 20;
 
+const std::string& weights_of(const ModelConfig& model) {
+  return model.file.empty() ? model.repository : model.file;
+}
+
 int64_t peak_of(int64_t before, int64_t run) {
   if (run == 0) return before;  // an adopted engine: its load was not seen
   return run >= before ? run : before - (before - run) / 8;
@@ -102,6 +106,12 @@ std::string memory_flags_hash(const ModelConfig& model) {
                               model.threads, model.memory_limit_bytes, keeps_prefixes, model.checkpoint_bytes}) {
     text += std::to_string(value) + ' ';
   }
+  if (model.is_foreign()) {
+    text += model.engine;
+    for (const auto* words : {&model.command, &model.arguments}) {
+      for (const std::string& word : *words) text += '\0' + word;
+    }
+  }
   return sha256_hex(text).substr(0, 32);
 }
 
@@ -109,7 +119,7 @@ LearnedBook::LearnedBook(Store& store, const Clock& clock)
     : store_(store), clock_(clock), kernel_(kernel_release()), driver_(driver_version()) {}
 
 LearnedKey LearnedBook::key_of(const ModelConfig& model) const {
-  return {.weights = weights_identity(model.file),
+  return {.weights = weights_identity(weights_of(model)),
           .engine_version = std::string(kVersion),
           .flags_hash = memory_flags_hash(model),
           .kernel = kernel_,
@@ -117,7 +127,7 @@ LearnedKey LearnedBook::key_of(const ModelConfig& model) const {
 }
 
 void LearnedBook::open(const ModelConfig& model) {
-  const auto rows = store_.learned_of_weights(weights_identity(model.file));
+  const auto rows = store_.learned_of_weights(weights_identity(weights_of(model)));
   if (!rows.ok()) return log::warning("what was learned is not known: " + rows.error().message);
   for (const LearnedRow& row : *rows) known_[row.key] = row.numbers;
 }

@@ -53,6 +53,7 @@ int run(const std::vector<std::string_view>& arguments) {
     return 2;
   }
   if (config->engines.binary.empty()) config->engines.binary = tandem::service::engine_binary_beside_us();
+  if (config->engines.relay.empty()) config->engines.relay = tandem::service::binary_beside_us("tandem-relay");
   if (config->guard.binary.empty()) config->guard.binary = tandem::service::binary_beside_us("tandem-guard");
   tandem::log::init("tandemd", level_of(config->server.log_level));
   const auto done = tandem::service::run_app(*config);

@@ -1,10 +1,12 @@
 #include "service/model_figures.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/log.h"
 #include "memory_budget/plan.h"
 #include "memory_budget/plan_box.h"
+#include "service/foreign_command.h"
 
 namespace tandem::service {
 namespace {
@@ -23,8 +25,10 @@ budget::Profile estimated_profile(const ModelConfig& model) {
   std::error_code code;
   const auto size = std::filesystem::file_size(model.file, code);
   const int64_t weights = code ? 0 : static_cast<int64_t>(size);
-  const int64_t bytes = weights + model.kv_bytes + budget::kHostBytes;
-  return {.name = profile_name(model), .peak_bytes = bytes, .steady_bytes = bytes};
+  const int64_t workspace = model.is_foreign() ? foreign_workspace_bytes(model) : 0;
+  const int64_t bytes = weights + model.weights_bytes + model.kv_bytes + workspace + budget::kHostBytes;
+  const int64_t peak = model.is_foreign() ? foreign_load_peak_bytes(model, model.weights_bytes) : 0;
+  return {.name = profile_name(model), .peak_bytes = std::max(bytes, peak), .steady_bytes = bytes};
 }
 
 Result<budget::Profile> planned_profile(const ModelConfig& model, const std::string& engine,
@@ -44,7 +48,7 @@ Result<budget::Profile> planned_profile(const ModelConfig& model, const std::str
 }
 
 budget::Profile start_profile(const ModelConfig& model, const std::string& engine, const Describer& describe) {
-  if (!describe) return estimated_profile(model);
+  if (!describe || !is_planned(model)) return estimated_profile(model);
   auto planned = planned_profile(model, engine, describe);
   if (planned.ok()) return std::move(planned).value();
   const budget::Profile estimate = estimated_profile(model);

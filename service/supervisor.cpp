@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/overloaded.h"
+#include "service/foreign_plan.h"
 #include "service/leftover_engine.h"
 #include "service/model_figures.h"
 
@@ -21,14 +22,16 @@ constexpr auto kStatsEvery = std::chrono::seconds(10);
 constexpr auto kStatsLimit = std::chrono::seconds(2);
 
 SlotOptions slot_options(const ModelConfig& model, const Config& config, Role role,
-                         const std::string& lease_id) {
+                         const std::string& lease_id,
+                         std::function<Result<CacheFacts>(const ModelConfig&)> cache_facts) {
   return {.model = model,
           .engines = config.engines,
           .sanitizer = config.sanitizer,
           .role = role,
           .run_dir = config.server.run_dir,
           .log_level = config.server.log_level,
-          .lease_id = lease_id};
+          .lease_id = model.is_foreign() ? "" : lease_id,  // engines of others take no turns
+          .cache_facts = std::move(cache_facts)};
 }
 
 }  // namespace
@@ -36,7 +39,11 @@ SlotOptions slot_options(const ModelConfig& model, const Config& config, Role ro
 Supervisor::Seat::Seat(Supervisor& owner, size_t index, const ModelConfig& model,
                        const Config& config, Role role, Launcher& launcher, const Clock& clock)
     : tenant(model, config.queue, role, clock, *this),
-      slot(slot_options(model, config, role, owner.lease_id_), tenant, launcher, *this, clock),
+      slot(slot_options(model, config, role, owner.lease_id_,
+                        [&owner](const ModelConfig& of) {
+                          return read_cache_facts(of, owner.engine_, owner.describe_);
+                        }),
+           tenant, launcher, *this, clock),
       owner_(owner),
       index_(index),
       model_(model),
@@ -57,7 +64,7 @@ void Supervisor::Seat::on_lost(uint64_t epoch, std::string reason) {
 void Supervisor::Seat::probe(uint64_t epoch, protocol::ModelFacts facts) {
   const bool adopted = tenant.status().adopted;
   prober_ = std::jthread([this, epoch, adopted, budget = slot.budget(), facts = std::move(facts)] {
-    if (adopted) tell_budget(budget);
+    if (adopted && !model_.is_foreign()) tell_budget(budget);
     const SteadyTime deadline = std::chrono::steady_clock::now() + kProbeLimit;
     std::optional<Error> broken;  // the engine, not its template
     const auto render = [&](const policies::ProbeChat& chat) -> Result<std::string> {

@@ -167,6 +167,11 @@ int change(const Context& context, const char* command, Json request) {
     print_exchange(*result);
     return refused(*result);
   }
+  const Json* taken_back = result->find("rolled_back");
+  if (taken_back != nullptr && taken_back->is_bool() && taken_back->as_bool()) {
+    std::fprintf(stderr, "tandemctl: %s\n", text(*result, "why").c_str());
+    return kFailed;
+  }
   return flag(*result, "applied") ? print_done(*result) : int{kDone};
 }
 

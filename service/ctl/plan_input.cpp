@@ -106,8 +106,10 @@ Result<BoxFacts> configured_box(const Context& context, bool wanted,
   TRY_ASSIGN(const Config config, load_config(context.config_path()));
   host = read_host_facts(config.memory);
   facts.engine = config.engines.binary.empty() ? engine_binary_beside_us() : config.engines.binary;
-  facts.models.push_back(model_facts(budget::Role::default_model, config.default_model));
-  if (config.optional_model.has_value()) {
+  if (is_planned(config.default_model)) {
+    facts.models.push_back(model_facts(budget::Role::default_model, config.default_model));
+  }
+  if (config.optional_model.has_value() && is_planned(*config.optional_model)) {
     facts.models.push_back(model_facts(budget::Role::optional_model, *config.optional_model));
   }
   return facts;
@@ -122,7 +124,9 @@ Result<void> take_models(const Context& context, BoxFacts& facts) {
       if (known.role == role) model = std::move(known);
     }
     TRY(take_flags(context, model));
-    if (!model.file.empty()) {
+    // A file of its own on the command line: one of our engine.
+    if (context.arguments().has(std::string("--") + budget::role_name(role))) model.foreign.reset();
+    if (!model.file.empty() || model.foreign.has_value()) {
       models.push_back(std::move(model));
       continue;
     }

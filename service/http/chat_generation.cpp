@@ -10,11 +10,11 @@ namespace {
 
 std::variant<ChatCaller, wire::ApiError> make_caller(const HandlerContext& context, Json chat,
                                                      const ChatInterface& interface,
-                                                     const std::string& cache_salt) {
+                                                     const Asker& asker) {
   auto parsed = wire::parse_chat_request(chat);
   if (auto* error = std::get_if<wire::ApiError>(&parsed)) return std::move(*error);
   auto& fields = std::get<wire::ChatRequest>(parsed);
-  auto found = find_model(context, fields.common.model);
+  auto found = find_model(context, fields.common.model, asker);
   if (auto* error = std::get_if<wire::ApiError>(&found)) return std::move(*error);
   return std::variant<ChatCaller, wire::ApiError>(
       std::in_place_type<ChatCaller>, *std::get<Model*>(found), std::move(chat), std::move(fields),
@@ -22,7 +22,7 @@ std::variant<ChatCaller, wire::ApiError> make_caller(const HandlerContext& conte
                           .prompt_field = interface.prompt_field,
                           .clock = context.services.clock,
                           .prepare_deadline_ms = context.options.prepare_deadline_ms,
-                          .cache_salt = cache_salt});
+                          .cache_salt = asker.key_id});
 }
 
 AnswerPlan make_plan(const HandlerContext& context, const ChatCaller& caller,
@@ -88,7 +88,8 @@ Answer run_chat(const HandlerContext& context, const Exchange& exchange, OpenReq
 Answer answer_chat(const HandlerContext& context, const Exchange& exchange, OpenRequest open,
                    Json chat, ChatInterface interface) {
   RequestTracker& tracker = *open.tracker;
-  auto made = make_caller(context, std::move(chat), interface, exchange.admission().key_id);
+  auto made = make_caller(context, std::move(chat), interface,
+                          {.key_id = exchange.admission().key_id, .queue_class = open.terms.submit.queue_class});
   if (auto* error = std::get_if<wire::ApiError>(&made)) {
     return refuse_chat(tracker, std::move(*error), interface);
   }
@@ -103,8 +104,9 @@ Answer answer_chat(const HandlerContext& context, const Exchange& exchange, Open
                   std::get<ChatTry>(std::move(attempt)), interface);
 }
 
-std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat) {
-  auto made = make_caller(context, std::move(chat), {.id = "", .make_writer = {}}, "");
+std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat,
+                                                        const Asker& asker) {
+  auto made = make_caller(context, std::move(chat), {.id = "", .make_writer = {}}, asker);
   if (auto* error = std::get_if<wire::ApiError>(&made)) return std::move(*error);
   auto attempt = std::get<ChatCaller>(made).prepare();
   if (auto* error = std::get_if<wire::ApiError>(&attempt)) return std::move(*error);

@@ -47,6 +47,7 @@ Answer answer_chat(const HandlerContext& context, const Exchange& exchange, Open
                    Json chat, ChatInterface interface);
 
 // What answer_chat would send for this body, in tokens of the prompt. Nothing is generated.
-std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat);
+std::variant<int64_t, wire::ApiError> count_chat_tokens(const HandlerContext& context, Json chat,
+                                                        const Asker& asker);
 
 }  // namespace tandem::service

@@ -167,7 +167,8 @@ Answer handle_completions(const HandlerContext& context, const Exchange& exchang
   if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(*open.tracker, *error);
   open.body = Json();
   auto& request = std::get<wire::CompletionRequest>(parsed);
-  auto found = find_model(context, request.common.model);
+  auto found = find_model(context, request.common.model,
+                          {.key_id = exchange.admission().key_id, .queue_class = open.terms.submit.queue_class});
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(*open.tracker, *error);
   return answer_text(context, exchange, std::move(open), id, *std::get<Model*>(found),
                      make_job(request, exchange.admission().key_id));

@@ -59,10 +59,11 @@ Answer handle_count_tokens(const HandlerContext& context, const Exchange& exchan
   if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(tracker, *error);
   *json = Json();
   auto& request = std::get<wire::AnthropicRequest>(parsed);
-  const auto found = find_model(context, request.chat.find("model")->as_string());
+  const Asker asker{.key_id = exchange.admission().key_id};
+  const auto found = find_model(context, request.chat.find("model")->as_string(), asker);
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   tracker.set_model(std::get<Model*>(found)->info().name);
-  const auto counted = count_chat_tokens(context, std::move(request.chat));
+  const auto counted = count_chat_tokens(context, std::move(request.chat), asker);
   if (const auto* error = std::get_if<wire::ApiError>(&counted)) {
     return refuse(tracker, wire::anthropic_names(*error, request));
   }

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "service/http/open_generation.h"
 #include "service/http/request_tracker.h"
 #include "service/wire/openai_request.h"
 
@@ -32,10 +33,10 @@ Json piece_json(const std::string& bytes) {
   return list;
 }
 
-std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
-                                                const std::string& name, const char* param) {
+std::variant<Model*, wire::ApiError> model_of(const HandlerContext& context, const Exchange& exchange,
+                                              const std::string& name, const char* param) {
   auto found = context.services.models.resolve(name);
-  if (found.ok()) return *found;
+  if (found.ok()) return find_model(context, name, {.key_id = exchange.admission().key_id});
   return wire::api_error(404, "model_not_found", "the model \"" + name + "\" does not exist",
                          param);
 }
@@ -76,7 +77,7 @@ Answer handle_tokenize(const HandlerContext& context, const Exchange& exchange) 
   auto parsed = read_request<wire::TokenizeRequest>(exchange, wire::parse_tokenize_request);
   if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(tracker, *error);
   const auto& request = std::get<wire::TokenizeRequest>(parsed);
-  const auto found = find_model(context, request.model, "model");
+  const auto found = model_of(context, exchange, request.model, "model");
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   Model& model = *std::get<Model*>(found);
   tracker.set_model(model.info().name);
@@ -103,7 +104,7 @@ Answer handle_detokenize(const HandlerContext& context, const Exchange& exchange
   auto parsed = read_request<wire::DetokenizeRequest>(exchange, wire::parse_detokenize_request);
   if (const auto* error = std::get_if<wire::ApiError>(&parsed)) return refuse(tracker, *error);
   const auto& request = std::get<wire::DetokenizeRequest>(parsed);
-  const auto found = find_model(context, request.model, "model");
+  const auto found = model_of(context, exchange, request.model, "model");
   if (const auto* error = std::get_if<wire::ApiError>(&found)) return refuse(tracker, *error);
   Model& model = *std::get<Model*>(found);
   tracker.set_model(model.info().name);

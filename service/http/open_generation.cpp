@@ -53,10 +53,17 @@ std::variant<OpenRequest, Answer> open_generation(const HandlerContext& context,
   return open;
 }
 
-std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
-                                                const std::string& name) {
+std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context, const std::string& name,
+                                                const Asker& asker) {
   auto found = context.services.models.resolve(name);
-  if (found.ok()) return *found;
+  if (found.ok()) {
+    const ModelInfo& info = (*found)->info();
+    if (may_use(info, asker.key_id, asker.queue_class)) return *found;
+    return wire::api_error(403, "model_not_allowed",
+                           "model " + info.name + " is served by other machines, and requests of this key and class "
+                           "may not leave this one",
+                           "model");
+  }
   if (found.error().code == Errc::not_found) return unknown_model(name);
   return wire::map_error(found.error());
 }

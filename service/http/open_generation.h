@@ -31,9 +31,15 @@ std::variant<OpenRequest, Answer> open_generation(const HandlerContext& context,
                                                   const Exchange& exchange, const char* route,
                                                   const std::string& id);
 
-// `name` as asked; empty: the default model.
-std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context,
-                                                const std::string& name);
+// Who asks, for models whose requests leave this machine.
+struct Asker {
+  std::string key_id;
+  policies::QueueClass queue_class = policies::QueueClass::interactive;
+};
+
+// `name` as asked; empty: the default model. 403 where the model is not for the asker's requests.
+std::variant<Model*, wire::ApiError> find_model(const HandlerContext& context, const std::string& name,
+                                                const Asker& asker);
 
 // The engine's error about a prompt in the words of the client's body: `field` is the field that
 // holds the prompt, `index` its place where the field is a list of prompts.

@@ -24,6 +24,8 @@
 //   second_events 1        behind each token another content event, without a token
 //   stamps 1               each token's text is "@N;", N the steady clock in ns when it was made
 //
+// With --spec FILE instead it stands in for tandem-relay.
+//
 // Tokens of a prompt: one per byte. Slots, --queue, --context, credit, cancel, stop strings,
 // max_tokens and log-probabilities work as in the real engine.
 #include <fcntl.h>
@@ -39,8 +41,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 
+#include "base/relay_spec.h"
 #include "tests/support/fake_engine.h"
 
 namespace tandem::tests {
@@ -276,9 +281,42 @@ int FakeEngine::run() {
 
 }  // namespace tandem::tests
 
+namespace {
+
+// In the place of tandem-relay: the flags of an engine from its file (base/relay_spec.h). The script is the
+// model file of the command, or else what the variable FAKE_SCRIPT names.
+std::vector<std::string> without_spec(std::vector<std::string> arguments) {
+  const auto flag = std::find(arguments.begin(), arguments.end(), "--spec");
+  if (flag == arguments.end() || flag + 1 == arguments.end()) return arguments;
+  std::ifstream file(*(flag + 1));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  const auto json = tandem::parse_json(text);
+  const auto spec = json.ok() ? tandem::RelaySpec::from_json(*json) : tandem::Result<tandem::RelaySpec>(json.error());
+  if (!spec.ok()) {
+    std::fprintf(stderr, "%s\n", spec.error().message.c_str());
+    return {};
+  }
+  arguments.erase(flag, flag + 2);
+  const auto model = std::find(spec->command.begin(), spec->command.end(), "--model");
+  const auto script = spec->environment.find("FAKE_SCRIPT");
+  if (script != spec->environment.end()) {
+    arguments.insert(arguments.end(), {"--model", script->second});
+  } else if (model != spec->command.end() && model + 1 != spec->command.end()) {
+    arguments.insert(arguments.end(), {"--model", *(model + 1)});
+  }
+  arguments.insert(arguments.end(), {"--slots", std::to_string(spec->slots), "--context",
+                                     std::to_string(spec->context_tokens)});
+  if (spec->kv_bytes > 0) arguments.insert(arguments.end(), {"--kv", std::to_string(spec->kv_bytes)});
+  return arguments;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  auto options = tandem::engine::parse_engine_options(
-      std::span<const char* const>(argv + 1, static_cast<size_t>(argc - 1)));
+  const std::vector<std::string> words = without_spec({argv + 1, argv + argc});
+  std::vector<const char*> arguments;
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  auto options = tandem::engine::parse_engine_options(arguments);
   if (!options.ok()) {
     std::fprintf(stderr, "%s\n", options.error().message.c_str());
     return 2;

@@ -50,6 +50,8 @@ struct Target final : BudgetTarget {
   std::optional<Error> resize_error;
   std::string pending;
   bool restart_fails = false;
+  bool closes = false;
+  [[nodiscard]] bool closing() const override { return closes; }
   std::vector<std::string> log;
 };
 
@@ -238,6 +240,45 @@ TEST_CASE("budget set: an engine that cannot change live is restarted in order, 
   const Json failed = world.set(9 * kGib).value();
   CHECK(text(failed, "restart_error") == "model beta is failed: no memory");
   CHECK(flag(failed, "applied"));
+}
+
+struct VllmWorld : World {
+  VllmWorld() {
+    ModelConfig& model = *config.optional_model;
+    model.file.clear();
+    model.engine = "vllm";
+    model.repository = "org/model";
+    model.weights_bytes = 15 * kGib;
+    host.available_bytes = 80 * kGib;
+    make();
+  }
+};
+
+TEST_CASE("budget set: an engine of others is restarted in order, and its plan says so first") {
+  VllmWorld world;
+  const Json asked = world.set(10 * kGib, std::nullopt, false, true).value();
+  CHECK(text(asked, "text").find("optional KV 8 -> 10 GiB") != std::string::npos);
+  CHECK(text(asked, "text").find("by an ordered restart, since vllm takes its budgets at its start only") !=
+        std::string::npos);
+  CHECK(world.target.log.empty());
+  CHECK(text(world.set(10 * kGib).value(), "how") == "restart");
+  CHECK(world.target.log == std::vector<std::string>{"use 10", "restart"});  // it is not even asked
+  CHECK_FALSE(flag(world.set(60 * kGib).value(), "allowed"));
+}
+
+TEST_CASE("budget set: an engine of others that does not come up goes back to what worked") {
+  VllmWorld world;
+  world.target.restart_fails = true;
+  const Json failed = world.set(10 * kGib).value();
+  CHECK_FALSE(flag(failed, "applied"));
+  CHECK(flag(failed, "rolled_back"));
+  CHECK(text(failed, "why") ==
+        "taken back: the model did not come back with it: model beta is failed: no memory");
+  CHECK(world.target.log == std::vector<std::string>{"use 10", "restart", "use 8", "restart"});
+  CHECK(world.kv() == 8 * kGib);
+  CHECK(world.book.budget_history()->front().act == BudgetAct::undo);
+  world.target.closes = true;  // then nobody is to blame
+  CHECK_FALSE(flag(world.set(10 * kGib).value(), "rolled_back"));
 }
 
 TEST_CASE("budget set: what the engine cannot have changes nothing") {

@@ -77,6 +77,7 @@ class FakeModel final : public Model {
   }
 
   [[nodiscard]] const ModelInfo& info() const override { return info_; }
+  ModelInfo& info_to_set() { return info_; }  // before anybody asks
   [[nodiscard]] ModelStatus status() const override {
     MutexLock lock(mutex_);
     return status_;

@@ -77,5 +77,37 @@ TEST_CASE("a request whose deadline passes while it waits ends once, with the nu
   CHECK(server.records.wait(1).size() == 1);
 }
 
+TEST_CASE("a model on other machines is for those whose requests may leave this one") {
+  TestServer server;
+  REQUIRE(ask(server, with_headers("")).status == 200);
+  ModelInfo& info = server.models.first.info_to_set();
+  info.leaves_machine = true;
+  info.allow_keys = {"tdm_somebody"};
+  const std::vector<std::pair<const char*, const char*>> everything = {
+      {"/v1/completions", kBody},
+      {"/v1/chat/completions", R"({"model":"alpha","messages":[{"role":"user","content":"hi"}]})"},
+      {"/v1/messages", R"({"model":"alpha","max_tokens":5,"messages":[{"role":"user","content":"hi"}]})"},
+      {"/v1/messages/count_tokens", R"({"model":"alpha","messages":[{"role":"user","content":"hi"}]})"},
+      {"/v1/responses", R"({"model":"alpha","input":"hi"})"},
+      {"/tokenize", R"({"model":"alpha","content":"hi"})"},
+      {"/detokenize", R"({"model":"alpha","tokens":[1]})"}};
+  for (const auto& [path, body] : everything) {
+    INFO(path);
+    const Reply refused = ask(server, request("POST", path, body));
+    CHECK(refused.status == 403);
+    CHECK(refused.body.find("may not leave this one") != std::string::npos);
+  }
+  info.allow_classes = {"batch"};
+  CHECK(ask(server, with_headers("x-tandem-priority: batch\r\n")).status == 200);
+  CHECK(ask(server, with_headers("")).status == 403);
+  info.allow_keys = {"tdm_somebody", server.models.first.last_terms().key_id};
+  CHECK(ask(server, with_headers("")).status == 200);
+  info.allow_keys = {"*"};
+  for (const auto& [path, body] : everything) {
+    INFO(path);
+    CHECK(ask(server, request("POST", path, body)).status != 403);
+  }
+}
+
 }  // namespace
 }  // namespace tandem::service
