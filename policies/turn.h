@@ -31,8 +31,9 @@ struct TurnBoard {
   int64_t credit_ns = 0;  // of the optional model
 };
 
-// A step that is older than this earns half of the device until it ends.
-inline constexpr int64_t kStepAgeMaxNs = 2'000'000'000;
+// A step that is older than this earns half of the device until it ends: its requests can be neither cancelled nor
+// joined before. A block of a prompt is far below it at the usual floor, so beside prompts the floor holds.
+inline constexpr int64_t kStepAgeMaxNs = 10'000'000'000;
 
 Turn choose_turn(const TurnBoard& board, const TurnRules& rules);
 

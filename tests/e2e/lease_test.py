@@ -192,5 +192,37 @@ class LeaseTest(unittest.TestCase):
             self.assertEqual([what for at, what in talker.stop().problems if at > ready], [], role)
 
 
+class PaceTest(unittest.TestCase):
+    """Without a lease the gateway holds the optional model back by what the default model's clients see."""
+
+    def pacing(self):
+        return json.loads(self.service.ctl("status", "--json"))["pacing"]
+
+    def test_the_optional_model_is_held_back_and_comes_back(self):
+        self.service = support.Service(model_keys={"context_tokens": 1024, "slots": 4}, lease='mode = "pace"')
+        self.addCleanup(self.service.close)
+        self.service.start()
+        self.assertEqual(self.pacing(), {"stage": 0, "requests_max": None, "prompt_tokens_max": None})
+        self.assertEqual(stats_of(self.service, "default")["lease_units"], 0)
+        first = Talker(self.service, "default")
+        self.addCleanup(first.stop)
+        begun = time.monotonic()
+        # It needs a window of the default model alone to know what is normal.
+        support.wait_until(lambda: first.good > 3 and time.monotonic() - begun > 8, 60, "the default model alone")
+        others = [Talker(self.service, "optional") for _ in range(4)]
+        for talker in others:
+            self.addCleanup(talker.stop)
+        held = support.wait_until(lambda: self.pacing()["stage"] > 1 and self.pacing(), 60, "the optional model is held back",
+                                  every=0.5)
+        self.assertLessEqual(held["requests_max"], 1)
+        self.assertIn("paced, stage", self.service.log.read_text())
+        served = sum(talker.good for talker in others)
+        self.assertEqual(first.stop().problems, [])
+        support.wait_until(lambda: self.pacing()["stage"] == 0, 90, "it is free again", every=0.5)
+        support.wait_until(lambda: sum(talker.good for talker in others) > served + 8, 60, "and is served")
+        for talker in others:
+            self.assertEqual(talker.stop().problems, [])
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -21,6 +21,7 @@
 //                          close, as from the real engine (off)
 //   weights_hash TEXT      told in welcome
 //   finish REASON          stop (default) or length
+//   decode_us N            told with each finish, as the time from the first token to the last (0)
 //   second_events 1        behind each token another content event, without a token
 //   stamps 1               each token's text is "@N;", N the steady clock in ns when it was made
 //
@@ -131,6 +132,7 @@ void FakeEngine::finish(Connection& connection, uint64_t id, const Request& requ
   if (stopped) event.stop_sequence = request.stop_sequence;
   event.usage.prompt_tokens = request.prompt_tokens;
   event.usage.completion_tokens = static_cast<int64_t>(request.next_word);
+  event.timing.decode_us = script_.number("decode_us", 0);
   reason == protocol::FinishReason::cancelled ? ++cancelled_ : ++finished_;
   send_event(connection, id, protocol::Event{std::move(event)});
 }
